@@ -16,7 +16,7 @@ from pathlib import Path
 #: Where built libraries lie, with those that they need: the folder can be taken to another machine.
 BUILD = Path(__file__).parent / "build"
 
-#: Each library has its own statics of inline functions: CUB keeps answers of the runtime in them, which are
+#: Inline functions have static variables for each library: CUB keeps answers of the runtime there, which are
 #: wrong for a library over another runtime in the same process.
 OPTIONS = ("-O3", "-shared", "-Xcompiler", "-fPIC", "-Xcompiler", "-fno-gnu-unique")
 

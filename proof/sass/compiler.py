@@ -69,6 +69,16 @@ def nvrtc_options(architecture: str, options: Sequence[str]) -> tuple[str, ...]:
     return (*assembled, "-ftz=true", f"-arch={architecture}", "--device-as-default-execution-space")
 
 
+def code_key(text: str, architecture: str, names: Sequence[str], options: Sequence[str] = ()) -> str:
+    """What decides machine code, for files that keep it.
+
+    Folders of headers are left out, so another environment with the same compiler finds the same files:
+    kernels include none but their own, whose hash is in the text.
+    """
+    chosen = [option for option in nvrtc_options(architecture, options) if not option.startswith("-I")]
+    return "\0".join((text, *names, *chosen, nvrtc_version()))
+
+
 def compile_cubin(
     text: str, architecture: str, name_expressions: Sequence[str], options: Sequence[str] = ()
 ) -> Compiled:
@@ -103,7 +113,7 @@ def compiled_text(
     text: str, architecture: str, names: Sequence[str], options: Sequence[str] = ()
 ) -> Compiled:
     """As `compile_cubin`, kept on disk by what decides the result."""
-    key = "\0".join((text, *names, *nvrtc_options(architecture, options), nvrtc_version()))
+    key = code_key(text, architecture, names, options)
     path = cache_dir() / "machine-code" / f"{hashlib.sha256(key.encode()).hexdigest()}.cubin"
     with contextlib.suppress(OSError, EOFError, pickle.UnpicklingError):
         kept: Compiled = pickle.loads(path.read_bytes())

@@ -1,6 +1,7 @@
 """Read the machine instructions of kernels with NVIDIA's disassembler."""
 
 import contextlib
+import functools
 import gzip
 import hashlib
 import json
@@ -67,8 +68,7 @@ def disassembled(cubin: bytes, *options: str) -> str:
 
 def kept_disassembled(cubin: bytes, *options: str) -> str:
     """As `disassembled`, kept on disk: nvdisasm takes half a second for the smallest cubin."""
-    status = os.stat(_tool())
-    key = repr((_tool(), status.st_size, status.st_mtime_ns, options)).encode() + cubin
+    key = repr((disassembler_version(), options)).encode() + cubin
     path = cache_dir() / "machine-code" / f"{hashlib.sha256(key).hexdigest()}.sass"
     with contextlib.suppress(OSError, EOFError, zlib.error):
         return gzip.decompress(path.read_bytes()).decode()
@@ -80,6 +80,16 @@ def kept_disassembled(cubin: bytes, *options: str) -> str:
         own.write_bytes(gzip.compress(printed.encode(), compresslevel=1))
         os.replace(own, path)
     return printed
+
+
+def disassembler_version() -> str:
+    """The disassembler's version and build, which decide what it prints."""
+    return _version_of(_tool())
+
+
+@functools.cache
+def _version_of(tool: str) -> str:
+    return subprocess.run([tool, "--version"], capture_output=True, text=True, check=True).stdout
 
 
 def _tool() -> str:

@@ -18,7 +18,7 @@ from cudml.plans import KernelLaunch
 from cudml.settings import cache_dir
 from proof.sass import cubin, disassembly
 from proof.sass.architectures import Architecture
-from proof.sass.compiler import compiled_launches, nvrtc_options, nvrtc_version
+from proof.sass.compiler import code_key, compiled_launches
 from proof.sass.forms import form_of
 
 #: Instructions that multiply matrices, of all architectures.
@@ -57,8 +57,7 @@ def facts_of(launches: Sequence[KernelLaunch], architecture: Architecture) -> di
     """The facts of instances of one source by name expression, from the cache if they are there."""
     text = kernel_text(launches)
     names = [launch.name_expression for launch in launches]
-    options = nvrtc_options(architecture.name, ())
-    key = "\0".join((text, *names, *options, nvrtc_version(), _reader_hash()))
+    key = code_key(text, architecture.name, names) + _reader_hash()
     path = cache_dir() / "machine-code" / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
     known = _load(path)
     if known is None:

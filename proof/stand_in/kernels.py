@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from cudml.settings import cache_dir
 from proof.sass import cubin, machine
-from proof.sass.compiler import disassembler
 from proof.sass.decode import Code as MachineCode
 from proof.sass.decode import decode
+from proof.sass.disassembly import disassembler_version
 from proof.sass.encoding import Instruction
 from proof.sass.launch import Launch, run
 from proof.sass.plan import HOPPER
@@ -144,7 +144,7 @@ def loaded(image: bytes, device: int) -> Module:
 
 def _decoded(image: bytes) -> dict[str, MachineCode]:
     """`decode`, kept on disk, because the disassembler takes a second."""
-    made_by = (machine.build().name, disassembler(), ctypes.sizeof(Instruction))
+    made_by = (machine.build().name, disassembler_version(), ctypes.sizeof(Instruction))
     key = hashlib.sha256(image + repr(made_by).encode()).hexdigest()
     path = cache_dir() / "machine-code" / f"{key}.decoded"
     with suppress(OSError, EOFError, pickle.UnpicklingError):

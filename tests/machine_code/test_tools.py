@@ -1,5 +1,6 @@
 """The tools of the machine-code tests detect planted faults, and give known numbers."""
 
+import os
 import re
 from pathlib import Path
 
@@ -7,11 +8,12 @@ import pytest
 
 from bench import machine_code
 from cudml.devices.kernel_text import kernel_text
+from cudml.devices.sources import kernel_root
 from cudml.plans import KernelLaunch
 from proof.instances import instances
 from proof.sass import cubin, disassembly
 from proof.sass.architectures import ARCHITECTURES, Architecture
-from proof.sass.compiler import Compiled, compile_cubin, unavailable
+from proof.sass.compiler import Compiled, code_key, compile_cubin, unavailable
 from proof.sass.facts import Facts, facts_of
 from proof.sass.problems import problems_of
 from tests.devices.cuda.stand_in.cases import KERNELS
@@ -109,6 +111,19 @@ def test_instance_is_the_same_alone_and_among_others() -> None:
     together, alone = (facts_of(launches, architecture) for launches in (batch, [chosen]))
     assert len(together) > 1
     assert together[chosen.name_expression] == alone[chosen.name_expression]
+
+
+def test_kept_code_is_found_in_another_environment() -> None:
+    """Its key has no folder, and what the kernels include is in their hash."""
+    key = code_key("text", "sm_90", ["name"])
+    assert not [part for part in key.split("\0") if os.sep in part]
+    assert key != code_key("text", "sm_80", ["name"])
+    assert key != code_key("text", "sm_90", ["name"], ["-lineinfo"])
+    included = re.compile(r"^\s*#\s*include\s+(.*?)\s*$", re.MULTILINE)
+    for path in sorted([*kernel_root().rglob("*.cu"), *kernel_root().rglob("*.cuh")]):
+        for name in included.findall(path.read_text()):
+            assert name == f'"{name[1:-1]}"', path
+            assert (kernel_root() / name[1:-1]).exists(), (path, name)
 
 
 def test_facts_are_kept_and_damaged_ones_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
