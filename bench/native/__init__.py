@@ -16,8 +16,8 @@ from pathlib import Path
 #: Where built libraries lie, with those that they need: the folder can be taken to another machine.
 BUILD = Path(__file__).parent / "build"
 
-#: Inline functions have static variables for each library: CUB keeps answers of the runtime there, which are
-#: wrong for a library over another runtime in the same process.
+#: The compiler's options for every library. Without the last one, libraries in a process share the static
+#: variables of inline functions, and CUB over one CUDA runtime would take answers of another from them.
 OPTIONS = ("-O3", "-shared", "-Xcompiler", "-fPIC", "-Xcompiler", "-fno-gnu-unique")
 
 _INSTALL = "pip install --group peers (pip 25.1 or later)"
