@@ -73,7 +73,7 @@ def code_key(text: str, architecture: str, names: Sequence[str], options: Sequen
     """What decides machine code, for files that keep it.
 
     Folders of headers are left out, so another environment with the same compiler finds the same files:
-    kernels include none but their own, whose hash is in the text.
+    kernels include no header but the project's, and a text has the hash of those.
     """
     chosen = [option for option in nvrtc_options(architecture, options) if not option.startswith("-I")]
     return "\0".join((text, *names, *chosen, nvrtc_version()))
