@@ -16,7 +16,7 @@ from bench.prediction.scan import Choosing, Point, Row
 from bench.prediction.tune import MOST_KNOWN, costs_of
 from cudml.operators import tree
 from cudml.operators.path import Choice, Path
-from cudml.operators.tree import Question, Ranked, Tree
+from cudml.operators.tree import Node, Question, Ranked, Tree
 from cudml.plans import Limits
 from proof.sass.plan import HOPPER
 
@@ -61,7 +61,7 @@ class ByTree(Choosing[P, Tree]):
     ) -> Iterator[tuple[Tree, str]]:
         """A tree that is grown from the rows."""
         grown = self.grown(rows, draw)
-        yield grown, f"{grown.num_leaves} leaves, grown from {len(rows)} problems"
+        yield grown, f"{len(grown.leaves())} leaves, grown from {len(rows)} problems"
 
     def write(self, operator: str, source: str, numbers: Tree) -> None:
         """Write the data file."""
@@ -85,7 +85,7 @@ class ByTree(Choosing[P, Tree]):
         classifier.fit(features, costs.argmin(axis=1), sample_weight=counts * (second + 1e-3))
         leaf_costs = np.zeros((classifier.tree_.node_count, len(self.names)))
         np.add.at(leaf_costs, classifier.apply(features), costs * counts[:, np.newaxis])
-        return Tree(self.numbers.features, tuple(_nodes(classifier.tree_, leaf_costs, self.names)))
+        return Tree(self.numbers.features, _root(classifier.tree_, leaf_costs, self.names))
 
     def least_certain(self, rows: Sequence[Row[P]], points: Sequence[P], count: int) -> list[P]:
         """The points whose times would teach most: estimates by parts of the rows disagree about them."""
@@ -142,22 +142,22 @@ def _completed(log_times: np.ndarray, features: np.ndarray, can: np.ndarray) -> 
     return completed
 
 
-def _nodes(grown: Any, costs: np.ndarray, names: Sequence[str]) -> list[Question | Ranked]:
-    """The nodes of scikit-learn's tree in preorder; leaves that take the same path first are one."""
+def _root(grown: Any, costs: np.ndarray, names: Sequence[str]) -> Node:
+    """The root of scikit-learn's tree, in which leaves that take the same path first are one."""
 
     def ranked(cost: np.ndarray) -> Ranked:
         return tuple(names[path] for path in np.argsort(cost, kind="stable")[:_MOST_RANKED])
 
-    def below(node: int) -> tuple[list[Question | Ranked], np.ndarray]:
-        if grown.children_left[node] < 0:
-            return [ranked(costs[node])], costs[node]
-        (left, left_cost), (right, right_cost) = map(
-            below, (grown.children_left[node], grown.children_right[node])
+    def below(place: int) -> tuple[Node, np.ndarray]:
+        if grown.children_left[place] < 0:
+            return ranked(costs[place]), costs[place]
+        (low, low_cost), (high, high_cost) = map(
+            below, (grown.children_left[place], grown.children_right[place])
         )
-        cost = left_cost + right_cost
-        if len(left) == len(right) == 1 and left[0][0] == right[0][0]:
-            return [ranked(cost)], cost
-        bound = float(f"{grown.threshold[node]:.6g}")
-        return [Question(int(grown.feature[node]), bound, len(left)), *left, *right], cost
+        cost = low_cost + high_cost
+        if not isinstance(low, Question) and not isinstance(high, Question) and low[0] == high[0]:
+            return ranked(cost), cost
+        bound = float(f"{grown.threshold[place]:.6g}")
+        return Question(int(grown.feature[place]), bound, low, high), cost
 
     return below(0)[0]

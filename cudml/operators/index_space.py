@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from math import gcd
 from operator import floordiv, mul
+from typing import NamedTuple
 
 #: The widest item a kernel moves at once, in bytes.
 MAX_ITEM_BYTES = 16
@@ -159,8 +160,18 @@ def magic_division(divisor: int, word_bits: int) -> tuple[int, int]:
     return multiplier, shift
 
 
-def divisions_of(dimensions: Sequence[Dimension], count: int) -> tuple[bool, tuple[tuple[int, int], ...]]:
-    """Whether numbers below `count` take 64-bit multiplication, and the `magic_division` by each size."""
+class Divisions(NamedTuple):
+    """`magic_division` by each of some sizes, and whether it takes 64-bit multiplication."""
+
+    is_wide: bool
+    multipliers: tuple[int, ...]
+    shifts: tuple[int, ...]
+
+
+def divisions_of(sizes: Sequence[int], count: int) -> Divisions:
+    """How numbers below `count` are divided by each of the sizes."""
     is_wide = count >= MAX_NARROW_COUNT
     word_bits = 64 if is_wide else 32
-    return is_wide, tuple([magic_division(dimension.size, word_bits) for dimension in dimensions])
+    pairs = [magic_division(size, word_bits) for size in sizes]
+    multipliers, shifts = zip(*pairs, strict=True) if pairs else ((), ())
+    return Divisions(is_wide, multipliers, shifts)

@@ -161,13 +161,12 @@ def index_values(space: Space, *, reach: int = 0, **units: int) -> dict[str, Val
     """
     dimensions = space.dimensions or (Dimension(1, (0,) * len(units)),)
     sizes = tuple([dimension.size for dimension in dimensions])
-    is_wide, divisions = divisions_of(dimensions, max(prod(sizes), reach))
-    values: dict[str, Value] = {"sizes": sizes}
-    values["multipliers"] = tuple([multiplier for multiplier, _ in divisions])
-    for operand, name in enumerate(units):
-        unit = units[name]
-        values[name] = tuple([dimension.strides[operand] * unit for dimension in dimensions])
-    values["shifts"] = tuple([shift for _, shift in divisions])
+    divisions = divisions_of(sizes, max(prod(sizes), reach))
+    values: dict[str, Value] = {"sizes": sizes, "multipliers": divisions.multipliers}
+    by_operand = zip(*[dimension.strides for dimension in dimensions], strict=True)
+    for (name, unit), strides in zip(units.items(), by_operand, strict=True):
+        values[name] = strides if unit == 1 else tuple([stride * unit for stride in strides])
+    values["shifts"] = divisions.shifts
     values["num_dimensions"] = len(sizes)
-    values["is_wide"] = int(is_wide)
+    values["is_wide"] = int(divisions.is_wide)
     return values

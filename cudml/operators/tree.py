@@ -4,23 +4,11 @@
 preorder: a feature and a bound, or the paths of a leaf. `python -m bench plan OPERATOR --write` grows it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
-
-
-class Question(NamedTuple):
-    """Whether a feature, given by its place, is at most a bound.
-
-    The next node is asked if it is, the one after `num_skipped` more if not.
-    """
-
-    feature: int
-    bound: float
-    num_skipped: int
-
 
 #: Bytes of each multiprocessor that count as a feature, at most: known problems are hardly larger. Of those
 #: in many waves, smaller ones take as many times less time by every path.
@@ -30,30 +18,52 @@ MOST_BYTES = 1 << 19
 Ranked = tuple[str, ...]
 
 
+class Question(NamedTuple):
+    """Whether a feature, given by its place, is at most a bound; `low` is next if it is, `high` if not."""
+
+    feature: int
+    bound: float
+    low: "Question | Ranked"
+    high: "Question | Ranked"
+
+
+#: Of a tree; it is the root of those below it.
+Node = Question | Ranked
+
+
 @dataclass(frozen=True)
 class Tree:
-    """Nodes in preorder: questions about the features of these names, and leaves."""
+    """Questions about the features of these names, and leaves."""
 
     features: tuple[str, ...]
-    nodes: tuple[Question | Ranked, ...]
+    root: Node
 
-    @property
-    def num_leaves(self) -> int:
-        """The number of leaves."""
-        return sum(not isinstance(node, Question) for node in self.nodes)
+    def nodes(self) -> Iterator[Node]:
+        """All nodes, in preorder."""
+        later = [self.root]
+        while later:
+            node = later.pop()
+            yield node
+            if isinstance(node, Question):
+                later += (node.high, node.low)
+
+    def leaves(self) -> list[Ranked]:
+        """The leaves, in the order of the lines."""
+        return [node for node in self.nodes() if not isinstance(node, Question)]
 
     def ranked(self, values: Sequence[float]) -> Ranked:
         """The paths for a problem with these features."""
-        place = 0
-        while isinstance(node := self.nodes[place], Question):
-            place += 1 if values[node.feature] <= node.bound else 1 + node.num_skipped
+        node = self.root
+        while isinstance(node, Question):
+            feature, bound, low, high = node
+            node = low if values[feature] <= bound else high
         return node
 
     def text(self, source: str) -> str:
         """The text of a data file; its first line says where the times come from."""
-        return "\n".join([f"# {source}", *map(self._line, self.nodes), ""])
+        return "\n".join([f"# {source}", *map(self._line, self.nodes()), ""])
 
-    def _line(self, node: Question | Ranked) -> str:
+    def _line(self, node: Node) -> str:
         if isinstance(node, Question):
             return f"{self.features[node.feature]},{node.bound:.9g}"
         return " ".join(node)
@@ -64,20 +74,17 @@ def tree_of(lines: Iterable[str], features: tuple[str, ...]) -> Tree:
 
     Raises ValueError if it asks for another feature.
     """
-    nodes: list[Question | Ranked] = []
-    # From the last node to the first, the numbers of nodes of the trees that no question joins yet.
-    sizes: list[int] = []
+    # From the last line to the first, the roots that no question joins yet.
+    roots: list[Node] = []
     for line in reversed([*lines]):
         feature, is_question, bound = line.partition(",")
         if is_question:
-            left, right = sizes.pop(), sizes.pop()
-            nodes.append(Question(features.index(feature), float(bound), left))
-            sizes.append(1 + left + right)
+            low, high = roots.pop(), roots.pop()
+            roots.append(Question(features.index(feature), float(bound), low, high))
         else:
-            nodes.append(tuple(line.split()))
-            sizes.append(1)
-    (_,) = sizes
-    return Tree(features, tuple(reversed(nodes)))
+            roots.append(tuple(line.split()))
+    (root,) = roots
+    return Tree(features, root)
 
 
 def path_of(operator: str) -> Path:

@@ -14,7 +14,7 @@ import pytest
 from cudml.dtypes import BITS_BY_SIZE, ExtendedType
 from cudml.enums import DataType
 from cudml.operators.gru.activations import Activation
-from cudml.operators.slice.crossings import PLANES_MAX_ITEM_BYTES
+from cudml.operators.slice.box import PLANES_MAX_ITEM_BYTES
 from cudml.operators.top_k.lanes import SELECT_MAX_ROW_LENGTHS
 from cudml.plans import KernelLaunch
 from proof.instances import batches

@@ -155,8 +155,8 @@ def test_the_command_grows_a_tree_that_chooses_better(
     pytest.importorskip("sklearn", reason="a tree is grown by scikit-learn")
     scan = replace(scan_of("top_k"), points=lambda: [])
     before = scan.choosing.numbers
-    is_short = Question(before.features.index("row_length"), 500, 1)
-    rows_of = rows_with(Tree(before.features, (is_short, ("warp_sort",), ("block_radix",))))
+    row_length = before.features.index("row_length")
+    rows_of = rows_with(Tree(before.features, Question(row_length, 500, ("warp_sort",), ("block_radix",))))
     file, table = tmp_path / "tree", tmp_path / "table"
     first, drawn, others = (command.drawn(scan, *of) for of in ((100, 1), (200, 3), (100, 5)))
     table.write_text(scan.table_text("Predicted", rows_of(scan, first)))

@@ -5,7 +5,7 @@ Tiles go through shared storage; pixels of a few narrow items through registers.
 
 from collections.abc import Iterable
 from math import gcd
-from typing import NamedTuple, cast
+from typing import cast
 
 from cudml.operators.index_space import Dimension, Space, span_bytes
 from cudml.operators.launch_shape import (
@@ -18,15 +18,13 @@ from cudml.operators.launch_shape import (
     index_values,
     launch_of,
 )
-from cudml.operators.slice.box import BOX_MEMBERS, SOURCE, TARGET, BoxCopy
+from cudml.operators.slice.box import BOX_MEMBERS, SOURCE, TARGET, BoxCopy, Pixels
 from cudml.plans import KernelLaunch, Limits, Params, ParamStruct, ceil_div
 
 #: What the kernels are compiled with.
 TRANSPOSED_TILE_BYTES = 16384
 TRANSPOSED_SHARED_BYTES = TRANSPOSED_TILE_BYTES // 4 * 5
 TRANSPOSED_WORD_BYTES = 4
-PLANES_MAX_PIXEL_ITEMS = 4
-PLANES_MAX_ITEM_BYTES = 2
 PLANES_GROUP_LANES = (32, 16, 8, 4)
 
 #: The structs of the kernels.
@@ -43,19 +41,9 @@ _PLANES_PARAMS = ParamStruct(
 )
 
 
-def crossing(space: Space) -> int | None:
-    """The dimension that is contiguous in the source, if it is not the target's contiguous one."""
-    if not space.dimensions or space.dimensions[0].strides[TARGET] != 1:
-        return None
-    for position, dimension in enumerate(space.dimensions):
-        if position and abs(dimension.strides[SOURCE]) == 1:
-            return position
-    return None
-
-
 def has_crossing(copy: BoxCopy, limits: Limits) -> bool:
     """Whether one dimension is contiguous in the source and another one in the target."""
-    return crossing(copy.space) is not None
+    return copy.crossing > 0
 
 
 def tile_sides(line_items: int, other_items: int, item_bytes: int) -> tuple[int, int]:
@@ -84,8 +72,8 @@ def filled_part(line_items: int, other_items: int, item_bytes: int) -> float:
 def transpose(copy: BoxCopy, limits: Limits) -> KernelLaunch:
     """Lines of the target across lines of the source: tiles through shared storage."""
     space = copy.space
-    position = crossing(space)
-    line, other = space.dimensions[0], space.dimensions[position or 0]
+    position = copy.crossing
+    line, other = space.dimensions[0], space.dimensions[position]
     outer = tuple(d for i, d in enumerate(space.dimensions) if i not in (0, position))
     sides = tile_sides(line.size, other.size, space.item_bytes)
     counts = (
@@ -126,60 +114,15 @@ def transpose(copy: BoxCopy, limits: Limits) -> KernelLaunch:
     )
 
 
-class Pixels(NamedTuple):
-    """Pixels of a few narrow items on one side of a copy, and planes on the other.
-
-    `line` is the dimension along which pixels are adjacent on one side and items on the other, `outer` the
-    rest. Offsets and strides are in items. The planes may be fewer than a pixel has items.
-    """
-
-    splits: bool
-    pixel_items: int
-    num_planes: int
-    plane_stride: int
-    line: Dimension
-    outer: tuple[Dimension, ...]
-    offsets: tuple[int, int]
-
-
-def pixels_of(space: Space) -> Pixels | None:
-    """The pixels of a copy, in its source (which it splits) or in its target; None if it has none."""
-    if not space.dimensions or space.item_bytes > PLANES_MAX_ITEM_BYTES:
-        return None
-    first, *others = space.dimensions
-    offsets = (space.offsets[SOURCE], space.offsets[TARGET])
-    pixel_items = first.strides[SOURCE]
-    if first.strides[TARGET] == 1 and 2 <= pixel_items <= PLANES_MAX_PIXEL_ITEMS:
-        position = crossing(space)
-        if position is None:
-            return Pixels(True, pixel_items, 1, 0, first, tuple(others), offsets)
-        planes = space.dimensions[position]
-        if planes.size > pixel_items:
-            return None
-        source_step, stride = planes.strides
-        if source_step < 0:  # the last plane has the pixel's first item
-            last = planes.size - 1
-            offsets, stride = (offsets[SOURCE] - last, offsets[TARGET] + last * stride), -stride
-        del others[position - 1]
-        return Pixels(True, pixel_items, planes.size, stride, first, tuple(others), offsets)
-    pixel_items = first.size
-    if not others or first.strides[TARGET] != 1 or not 2 <= pixel_items <= PLANES_MAX_PIXEL_ITEMS:
-        return None
-    line, *outer = others
-    if line.strides != (1, pixel_items):
-        return None
-    return Pixels(False, pixel_items, pixel_items, first.strides[SOURCE], line, tuple(outer), offsets)
-
-
 def has_pixels(copy: BoxCopy, limits: Limits) -> bool:
     """Whether pixels of 2 to 4 narrow items lie on one side, and planes on the other."""
-    return pixels_of(copy.space) is not None
+    return copy.pixels is not None
 
 
 def planes(copy: BoxCopy, limits: Limits) -> KernelLaunch:
     """Pixels to planes or planes to pixels: words of every plane, permuted in registers."""
     space = copy.space
-    pixels = cast(Pixels, pixels_of(space))  # a path is taken only where it can: `has_pixels`
+    pixels = cast(Pixels, copy.pixels)  # a path is taken only where it can: `has_pixels`
     item_bytes = space.item_bytes
     line_words = ceil_div(pixels.line.size * item_bytes, WORD_BYTES)
     group_lanes = piece_lanes(line_words)

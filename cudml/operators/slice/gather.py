@@ -1,6 +1,6 @@
 """Copies of any layout on a GPU: each item is gathered."""
 
-from cudml.operators.index_space import Space, is_packed, span_items
+from cudml.operators.index_space import is_packed, span_items
 from cudml.operators.launch_shape import (
     BLOCK_CONSTANTS,
     BLOCK_THREADS,
@@ -35,17 +35,12 @@ def any_copy(copy: BoxCopy, limits: Limits) -> bool:
     return True
 
 
-def has_far_items(space: Space) -> bool:
-    """Whether no two neighbours share what the memory reads at once."""
-    least = ceil_div(MEMORY_PIECE_BYTES, space.item_bytes)
-    return all(abs(d.strides[SOURCE]) >= least for d in space.dimensions)
-
-
 def gather(copy: BoxCopy, limits: Limits) -> KernelLaunch:
     """Any copy: a thread computes where each of its items lies."""
     space = copy.space
     num_items, item_bytes = space.num_items, space.item_bytes
-    is_far = has_far_items(space)
+    # Whether no two neighbours share what the memory reads at once.
+    is_far = copy.least_step * item_bytes >= MEMORY_PIECE_BYTES
     items_each = GATHER_FEW_ITEMS_PER_THREAD if is_far else GATHER_ITEMS_PER_THREAD[item_bytes]
     num_tiles = ceil_div(num_items, BLOCK_THREADS * items_each)
     # Items from a pointer to the farthest item, before or behind it.

@@ -15,11 +15,9 @@ from cudml.operators.slice.box import SOURCE, TARGET, BoxCopy
 from cudml.operators.slice.crossings import (
     TRANSPOSED_TILE_BYTES,
     alignment_of,
-    crossing,
     filled_part,
     has_crossing,
     has_pixels,
-    pixels_of,
     planes,
     transpose,
 )
@@ -130,23 +128,24 @@ def features_of(copy: BoxCopy, limits: Limits) -> Features:
     line_bytes = line_step_bytes = 0
     tile_fill = tiles_each = 0.0
     bytes_each = min(copy.num_bytes / limits.num_multiprocessors, MOST_BYTES)
-    if position := crossing(space):
-        line = space.dimensions[position]
+    if copy.crossing:
+        line = space.dimensions[copy.crossing]
         line_bytes, line_step_bytes = line.size * item_bytes, abs(line.strides[TARGET]) * item_bytes
         tile_fill = filled_part(row.size, line.size, item_bytes)
         tiles_each = bytes_each / (tile_fill * TRANSPOSED_TILE_BYTES)
-    pixels, plane_bytes, has_whole_words = pixels_of(space), 0, False
+    pixels, plane_bytes, has_whole_words = copy.pixels, 0, False
     if pixels is not None:
         plane_bytes = pixels.line.size * item_bytes
-        alignment = alignment_of(pixels, TARGET, item_bytes)
-        has_whole_words = plane_bytes % WORD_BYTES == alignment % WORD_BYTES == 0
+        has_whole_words = plane_bytes % WORD_BYTES == 0 and (
+            alignment_of(pixels, TARGET, item_bytes) == WORD_BYTES
+        )
     return Features(
         bytes_per_multiprocessor=bytes_each,
         item_bytes=item_bytes,
         row_bytes=row.size * item_bytes,
         source_step=abs(row.strides[SOURCE]),
         target_step=abs(row.strides[TARGET]),
-        least_step_bytes=min([abs(d.strides[SOURCE]) for d in space.dimensions], default=1) * item_bytes,
+        least_step_bytes=copy.least_step * item_bytes,
         line_bytes=line_bytes,
         line_step_bytes=line_step_bytes,
         tile_fill=tile_fill,

@@ -208,7 +208,6 @@ def selection_of_desc(desc: TopK1Desc | TopKDesc, nan_last: bool) -> Selection:
     num_rows = num_elements(sizes)
     # In the input's memory order, so that neighbouring rows are read together.
     outer = in_memory_order(dimensions_of(sizes, *strides), 0)
-    is_wide, divisions = divisions_of(outer, num_rows)
     return Selection(
         element=element,
         index_bytes=index_bytes,
@@ -216,8 +215,7 @@ def selection_of_desc(desc: TopK1Desc | TopKDesc, nan_last: bool) -> Selection:
         k=desc.k,
         axis_strides=(strides[0][axis], strides[1][axis], strides[2][axis]),
         outer=outer,
-        divisions=divisions,
-        is_wide=is_wide,
+        divisions=divisions_of([dimension.size for dimension in outer], num_rows),
         num_rows=num_rows,
         word=f"UInt{element.bits}",
         pair_bytes=element.size + 4,

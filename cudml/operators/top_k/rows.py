@@ -9,7 +9,7 @@ from types import MappingProxyType
 from cudml.checks import MAX_DIMENSIONS
 from cudml.dtypes import ElementInfo, ElementType, ExtendedType
 from cudml.enums import DataType
-from cudml.operators.index_space import Dimension
+from cudml.operators.index_space import Dimension, Divisions
 from cudml.plans import WARP_LANES, Limits, Params, ParamStruct, round_up
 
 _MAX_OUTER_DIMENSIONS = MAX_DIMENSIONS - 1
@@ -92,9 +92,8 @@ class Selection:
     k: int
     axis_strides: tuple[int, int, int]
     outer: tuple[Dimension, ...]
-    #: The multiplier and shift that divide by the size of each outer dimension; 64-bit if `is_wide`.
-    divisions: tuple[tuple[int, int], ...]
-    is_wide: bool
+    #: Of the number of a row by the size of each outer dimension.
+    divisions: Divisions
     is_largest: bool
     nan_last: bool
     #: The number of sequences.
@@ -229,7 +228,6 @@ def params_of(
     # By operand; that of the lengths may be missing.
     strides = [*zip(*[d.strides for d in outermost_first], strict=True)] or [()] * 4
     strides.append((0,) * len(sizes))
-    divisions = selection.divisions[::-1]
     order = key_order(selection.element, is_largest=selection.is_largest, nan_last=selection.nan_last)
     return Params(
         struct,
@@ -248,9 +246,9 @@ def params_of(
             "sample_rank": sample_rank,
             "sample_scope": sample_scope,
             "list_capacity": list_capacity,
-            "outer_multipliers": tuple([multiplier for multiplier, _ in divisions]),
-            "outer_shifts": tuple([shift for _, shift in divisions]),
-            "is_wide": int(selection.is_wide),
+            "outer_multipliers": selection.divisions.multipliers[::-1],
+            "outer_shifts": selection.divisions.shifts[::-1],
+            "is_wide": int(selection.divisions.is_wide),
             "outer_sizes": sizes,
             "input_strides": strides[0],
             "value_strides": strides[1],

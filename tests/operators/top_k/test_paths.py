@@ -247,7 +247,7 @@ def test_choice_without_clusters(sizes: tuple[int, ...], k: int, path: str) -> N
 
 def test_the_first_path_of_a_leaf_that_can_is_chosen() -> None:
     """Else the path that any GPU can take."""
-    tree = Tree(Features._fields, (("cluster", "block_keep"),))
+    tree = Tree(Features._fields, ("cluster", "block_keep"))
     selection = selection_for(np.broadcast_to(np.float32(0), (4, 10_000)), Options(1000))
     small = replace(HOPPER.limits, shared_bytes_per_block=16 << 10)
     for limits, path in (
