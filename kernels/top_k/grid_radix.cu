@@ -11,10 +11,10 @@
 #include "top_k/gather.cuh"
 #include "top_k/list.cuh"
 #include "top_k/network_sort.cuh"
-#include "top_k/radix_sort.cuh"
 #include "top_k/row_reader.cuh"
 #include "top_k/rows.cuh"
 #include "top_k/threshold.cuh"
+#include "top_k/tile_sort.cuh"
 
 constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / kWarpSize;
@@ -393,6 +393,50 @@ __device__ __forceinline__ void write_by_counting(const Word* __restrict__ input
   }
 }
 
+// Sums the counts of each digit over all blocks, and over those before this one: where the elements of this
+// block's stretch go.
+template <class Word>
+__device__ __forceinline__ void place_digits(const TileSort<Word, kThreads>& sort,
+                                             const UInt32* block_counts, UInt32 num_blocks,
+                                             UInt32 block) {
+  using Sort = TileSort<Word, kThreads>;
+  // Neighbouring threads sum the counts of neighbouring digits; several sum those of a digit.
+  constexpr UInt32 kThreadsPerDigit = kThreads / Sort::kBins;
+  const UInt32 digit = threadIdx.x % Sort::kBins;
+  const UInt32 own_first = threadIdx.x / Sort::kBins;
+  UInt32 in_row = 0;
+  UInt32 in_blocks_before = 0;
+  // Not one after the other: each load takes the way to the L2 cache.
+  constexpr UInt32 kCountsAhead = 16;
+  for (UInt32 first = own_first; first < num_blocks; first += kCountsAhead * kThreadsPerDigit) {
+    UInt32 in_block[kCountsAhead];
+#pragma unroll
+    for (UInt32 i = 0; i < kCountsAhead; ++i) {
+      const UInt32 b = first + i * kThreadsPerDigit;
+      in_block[i] = b < num_blocks ? load_relaxed(&block_counts[b * Sort::kBins + digit]) : 0;
+    }
+#pragma unroll
+    for (UInt32 i = 0; i < kCountsAhead; ++i) {
+      in_row += in_block[i];
+      in_blocks_before += first + i * kThreadsPerDigit < block ? in_block[i] : 0;
+    }
+  }
+  static_assert(kThreadsPerDigit == 2, "one other thread has a digit's other sums");
+  if (own_first != 0) {
+    sort.shared.places[digit] = in_row;
+    sort.shared.distances[digit] = in_blocks_before;
+  }
+  __syncthreads();  // the other sums are written before they are read
+  if (own_first == 0) {
+    in_row += sort.shared.places[digit];
+    in_blocks_before += sort.shared.distances[digit];
+  }
+  UInt32 total;
+  const UInt32 before =
+      block_exclusive_sum<kThreads>(own_first == 0 ? in_row : 0, sort.warp_sums, total);
+  if (own_first == 0) sort.shared.places[digit] = before + in_blocks_before;
+}
+
 // Sorts the row's list with all blocks of the row. The result is in `from`; `other` is scratch of the same
 // size. Returns false if the wait for the other blocks gave up.
 template <class Word>
@@ -400,73 +444,48 @@ __device__ __forceinline__ bool sort_row_by_radix(List<Word>& from, List<Word> o
                                                   UInt32 block, UInt32* block_counts,
                                                   RowState<Word>& state, RowBarrier& row_barrier,
                                                   GridStorage& shared) {
-  using Sort = RadixSort<kThreads>;
+  using Sort = TileSort<Word, kThreads>;
   // Every block reads the counts of all that sort, which takes longer than a few more elements.
   const UInt32 num_blocks =
       min(row_barrier.num_blocks, (count + kSortedByBlock - 1) / kSortedByBlock);
   const bool is_sorting = block < num_blocks;
-  Bins& bins = shared.select.bins;
-  const Sort sort = Sort::of(shared.select, count, static_cast<Int64>(num_blocks) * kThreads,
-                             static_cast<Int64>(block) * kThreads);
+  const UInt32 stretch = count / num_blocks + 1;
+  const UInt32 begin = min(count, block * stretch);
+  const Sort sort = {*reinterpret_cast<typename Sort::Storage*>(&shared + 1),
+                     shared.select.warp_sums, begin, min(count, begin + stretch)};
+  // A tile's digits are counted as it is ranked; more tiles are read once more.
+  const UInt32 num_own = sort.end - sort.begin;
+  const bool is_one_tile = num_own <= Sort::kTile;
   BitsSeen<Word> seen;
-  for (Int64 i = sort.begin + threadIdx.x % kWarpSize; i < sort.end; i += kWarpSize) {
-    seen.add(from.keys[i]);
-  }
+#pragma unroll 8
+  for (UInt32 i = sort.begin + threadIdx.x; i < sort.end; i += kThreads) seen.add(from.keys[i]);
   share_bits(seen, state.varying_ones, state.varying_zeros, shared.select);
   if (!row_barrier.wait()) return false;
   const UInt64 varying = state.varying_ones & state.varying_zeros;
 
   for (int shift = 0; shift < 8 * static_cast<int>(sizeof(Word)); shift += Sort::kBits) {
     if ((varying >> shift & (Sort::kBins - 1)) == 0) continue;
+    typename Sort::Own own;
     if (is_sorting) {
-      sort.count_digits(from, shift);
+      if (is_one_tile) {
+        sort.rank_tile(own, from, shift, sort.begin, num_own);
+      } else {
+        sort.count_digits(from.keys, shift);
+      }
       for (int digit = threadIdx.x; digit < Sort::kBins; digit += kThreads) {
-        UInt32 num_in_block = 0;
-        for (int w = 0; w < kWarps; ++w) num_in_block += bins[digit * kWarps + w];
-        store_relaxed(&block_counts[digit * num_blocks + block], num_in_block);
+        const UInt32 num_with_digit =
+            is_one_tile ? sort.in_tile(digit, num_own) : sort.shared.places[digit];
+        store_relaxed(&block_counts[block * Sort::kBins + digit], num_with_digit);
       }
     }
     if (!row_barrier.wait()) return false;
     if (is_sorting) {
-      // A few threads per digit sum its counts, over all blocks and over the blocks before this one.
-      constexpr int kThreadsPerDigit = kThreads / Sort::kBins;
-      const int digit = threadIdx.x / kThreadsPerDigit;
-      const bool is_first = threadIdx.x % kThreadsPerDigit == 0;
-      UInt32 in_row = 0;
-      UInt32 in_blocks_before = 0;
-      // Not one after the other: each load takes the way to the L2 cache.
-      constexpr UInt32 kCountsAhead = 8;
-      for (UInt32 first = threadIdx.x % kThreadsPerDigit; first < num_blocks;
-           first += kCountsAhead * kThreadsPerDigit) {
-        UInt32 in_block[kCountsAhead];
-#pragma unroll
-        for (UInt32 i = 0; i < kCountsAhead; ++i) {
-          const UInt32 b = first + i * kThreadsPerDigit;
-          in_block[i] = b < num_blocks ? load_relaxed(&block_counts[digit * num_blocks + b]) : 0;
-        }
-#pragma unroll
-        for (UInt32 i = 0; i < kCountsAhead; ++i) {
-          in_row += in_block[i];
-          in_blocks_before += first + i * kThreadsPerDigit < block ? in_block[i] : 0;
-        }
+      place_digits(sort, block_counts, num_blocks, block);
+      if (is_one_tile) {
+        sort.write_tile(own, other, shift, num_own);
+      } else {
+        sort.move(from, other, shift);
       }
-#pragma unroll
-      for (int lanes = kThreadsPerDigit / 2; lanes > 0; lanes /= 2) {
-        in_row += __shfl_xor_sync(kFullMask, in_row, lanes);
-        in_blocks_before += __shfl_xor_sync(kFullMask, in_blocks_before, lanes);
-      }
-      UInt32 total;
-      UInt32 place = in_blocks_before + block_exclusive_sum<kThreads>(
-                                            is_first ? in_row : 0, shared.select.warp_sums, total);
-      if (is_first) {
-        for (int w = 0; w < kWarps; ++w) {
-          const UInt32 num_in_warp = bins[digit * kWarps + w];
-          bins[digit * kWarps + w] = place;
-          place += num_in_warp;
-        }
-      }
-      __syncthreads();  // every place is known before elements move
-      sort.move(from, other, shift);
     }
     if (!row_barrier.wait()) return false;
     const List<Word> moved = other;
@@ -489,10 +508,10 @@ __global__ void __launch_bounds__(kThreads, 1)
   RowBarrier row_barrier = {&state.num_arrived, num_blocks, 0, {report}};
   const RowStart start = row_start(params, row);
   const Int64 capacity = params.list_capacity;
-  // One count per bin of the radix sort for each block of the row.
-  UInt32* row_counts = counts + static_cast<Int64>(row) * num_blocks * RadixSort<kThreads>::kBins;
+  // One count per digit of the sort for each block of the row.
+  UInt32* row_counts =
+      counts + static_cast<Int64>(row) * num_blocks * TileSort<Word, kThreads>::kBins;
   const List<Word> list = List<Word>::in(lists, capacity, 2 * static_cast<int>(row));
-  const List<Word> other_list = List<Word>::in(lists, capacity, 2 * static_cast<int>(row) + 1);
 
   const Int64 length = shared_row_length<kIsRagged>(lengths, params, start, state, shared);
   // A stretch is a whole number of vector loads, so that all stretches are aligned like the row.
@@ -520,6 +539,8 @@ __global__ void __launch_bounds__(kThreads, 1)
                                  list, copy, count, block);
   } else {
     List<Word> sorted = list;
+    // Made here: a pointer more, while rows of bytes are read, would take more registers than there are.
+    const List<Word> other_list = List<Word>::in(lists, capacity, 2 * static_cast<int>(row) + 1);
     if (!sort_row_by_radix(sorted, other_list, count, block, row_counts, state, row_barrier,
                            shared)) {
       return;

@@ -1,5 +1,5 @@
-// A radix sort from the lowest digit, for lists of any length in shared or global memory. It is stable, so
-// the list must be in the order of its indices.
+// A radix sort from the lowest digit by one block, for lists of any length in shared or global memory. It is
+// stable, so the list must be in the order of its indices.
 //
 // Each warp owns a stretch of the list. For each digit, the warps count their elements in separate bins, a
 // prefix sum turns the counts into positions, and the elements move there.
@@ -23,11 +23,9 @@ struct RadixSort {
   Int64 begin;  // this warp's stretch of the list
   Int64 end;
 
-  // `num_threads` threads share the list; `first_thread` is the number of this block's first thread.
-  static __device__ __forceinline__ RadixSort of(SelectStorage<kThreads>& shared, UInt32 count,
-                                                 Int64 num_threads, Int64 first_thread) {
-    const Int64 stretch = (count / num_threads + 1) * kWarpSize;
-    const Int64 begin = (first_thread / kWarpSize + threadIdx.x / kWarpSize) * stretch;
+  static __device__ __forceinline__ RadixSort of(SelectStorage<kThreads>& shared, UInt32 count) {
+    const Int64 stretch = (count / kThreads + 1) * kWarpSize;
+    const Int64 begin = threadIdx.x / kWarpSize * stretch;
     return {shared, min(static_cast<Int64>(count), begin),
             min(static_cast<Int64>(count), begin + stretch)};
   }
@@ -50,7 +48,7 @@ struct RadixSort {
     __syncthreads();  // every element is counted before the bins are summed
   }
 
-  // Turns counts into positions, for a list of one block: by digit, then by warp.
+  // Turns counts into positions: by digit, then by warp.
   __device__ __forceinline__ void sum_counts() const {
     constexpr int kBinsPerThread = kBins * kWarps / kThreads;
     Bins& bins = shared.bins;
@@ -107,7 +105,7 @@ __device__ __forceinline__ List<Word> sort_by_radix(List<Word> from, List<Word> 
   __syncthreads();  // every warp has added its bits
   const UInt64 varying = shared.ones & shared.zeros;
 
-  const Sort sort = Sort::of(shared, count, kThreads, 0);
+  const Sort sort = Sort::of(shared, count);
   for (int shift = 0; shift < 8 * static_cast<int>(sizeof(Word)); shift += Sort::kBits) {
     if ((varying >> shift & (Sort::kBins - 1)) == 0) continue;
     sort.count_digits(from, shift);

@@ -147,6 +147,7 @@ _CASES = {
         "grid radix, many ties",
         "grid radix, a guess",
         "grid radix, a guess and more results",
+        "grid radix, lists of several tiles",
         "ragged rows, grid radix",
     ),
     "top_k/groups.cu": (
@@ -171,7 +172,8 @@ _CASES = {
     ),
     "top_k/network_sort.cuh": ("block radix", "block radix of bytes"),
     "top_k/network_rank.cuh": ("filtered rows, many results", "filtered rows of some ties"),
-    "top_k/radix_sort.cuh": ("block radix, many results", "grid radix, many results"),
+    "top_k/radix_sort.cuh": ("block radix, many results",),
+    "top_k/tile_sort.cuh": ("grid radix, many results", "grid radix, lists of several tiles"),
     "top_k/warp_select.cu": (
         "short rows by warps",
         "longer rows by warps",

@@ -231,6 +231,27 @@ DEFECTS = {
         ("block radix, many results",),
         RACE,
     ),
+    "the highest lane moves a tile's bin on": Defect(
+        "kernels/top_k/tile_sort.cuh",
+        "if (is_element && peers_below == 0) {",
+        "if (is_element) {",
+        ("grid radix, many results",),
+        RACE,
+    ),
+    "every tile goes to the places of the first": Defect(
+        "kernels/top_k/tile_sort.cuh",
+        "shared.places[digit] += in_tile(digit, count);",
+        "",
+        ("grid radix, lists of several tiles",),
+        f"{WRONG}|{UNWRITTEN}",
+    ),
+    "a tile four bytes short": Defect(
+        _RADIX,
+        "tile * selection.pair_bytes + SORT_BINS *",
+        "tile * selection.pair_bytes - 4 + SORT_BINS *",
+        ("grid radix, lists of several tiles",),
+        "sizeof",
+    ),
     "ties of the network by the higher index": Defect(
         "kernels/top_k/network_sort.cuh",
         "upper_index < lower_index",

@@ -172,6 +172,7 @@ CASES = {
     "grid radix, many ties": Case(top_k((1, 4500), 200, BYTE), "grid_radix"),
     # Every part of the workspace is used to its end: lists are full, rows many, sequences of full length.
     "grid radix, full lists": Case(top_k((2, 3000), 2500), "grid_radix"),
+    "grid radix, lists of several tiles": Case(top_k((1, 10_000), 9000, LONG), "grid_radix", TWO, "any"),
     "grid radix by counting, a full list": Case(top_k((2, 512), 200), "grid_radix"),
     # Rows so long that a sample guesses a floor, which holds, leaves too few, or too many that tie.
     "grid radix, a guess": Case(top_k((1, 33_000), 100), "grid_radix", TWO, "any"),

@@ -45,8 +45,14 @@ _GRID_STORAGE_BYTES = round_up(select_storage_bytes(_GRID_THREADS) + 4 * (NUM_BI
 #: `GridParams` of kernels/top_k/grid_radix.cu.
 _GRID_PARAMS = ParamStruct(*TOP_K_MEMBERS, "Int64 own_capacity")
 
-# kernels/top_k/radix_sort.cuh
-SORT_BINS = 128
+# kernels/top_k/tile_sort.cuh
+SORT_BINS = 256
+
+
+def _tile_bytes(selection: Selection) -> int:
+    """`sizeof(TileSort<Word, kThreads>::Storage)`: a tile, bins of each warp, two numbers for each digit."""
+    tile = _GRID_THREADS * (4 if selection.element.size == 8 else 8)
+    return tile * selection.pair_bytes + SORT_BINS * (2 * _GRID_THREADS // WARP_LANES + 8)
 
 
 @dataclass(frozen=True)
@@ -199,7 +205,8 @@ def grid_radix(selection: Selection, limits: Limits) -> Steps:
     if guess := _guess(selection, limits):
         rank, own_capacity = guess.rank, guess.own_capacity
         capacity = max(capacity, guess.row_capacity)
-    list_shared_bytes = max(capacity if by_counting else 0, own_capacity) * selection.pair_bytes
+    own_bytes, tile_bytes = own_capacity * selection.pair_bytes, _tile_bytes(selection)
+    list_bytes = max(capacity * selection.pair_bytes if by_counting else tile_bytes, own_bytes)
     num_digits = ceil_div(selection.element.bits, DIGIT_BITS)
     row_state_bytes = 4 * (64 + (num_digits + _SAMPLE_DIGITS) * NUM_BINS)
     state_bytes = selection.num_rows * row_state_bytes
@@ -219,14 +226,15 @@ def grid_radix(selection: Selection, limits: Limits) -> Steps:
             sample_rank=rank,
             more={"own_capacity": own_capacity},
         ),
-        shared_bytes=_GRID_STORAGE_BYTES + list_shared_bytes,
+        shared_bytes=_GRID_STORAGE_BYTES + list_bytes,
         cooperative=True,
         waits=("the other blocks of the row",),
         constants=(
             ("kThreads", _GRID_THREADS),
             ("sizeof(GridStorage)", _GRID_STORAGE_BYTES),
             (f"sizeof(RowState<{selection.word}>)", row_state_bytes),
-            ("RadixSort<kThreads>::kBins", SORT_BINS),
+            (f"TileSort<{selection.word}, kThreads>::kBins", SORT_BINS),
+            (f"sizeof(TileSort<{selection.word}, kThreads>::Storage)", tile_bytes),
             ("kByCounting", BY_COUNTING),
             ("kSampledLoads", _SAMPLED_LOADS),
         ),

@@ -86,3 +86,15 @@ def test_rows_whose_floor_is_not_guessed() -> None:
     assert rank(long, 300, length_type=DataType.INT32) == 0
     assert rank(2 * long, 300, axis=0) == 0
     assert rank(4 * long, 20_000) == 0
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "int8", "int64"])
+def test_lists_of_several_tiles(dtype: str, rng: np.random.Generator) -> None:
+    """Blocks with a tile, with a full one and a short one, and with many; keys that tie keep their order."""
+    limits = replace(GPU, num_multiprocessors=2)
+    full = 2 * 512 * (4 if dtype == "int64" else 8)  # a tile for each block
+    x = rng.integers(-100, 100, (1, 4 * full + 50)).astype(dtype)
+    for k in (full - 1, full, full + 3, 4 * full):
+        (launch,) = launches(plan_for(x, Options(k, path="grid_radix"), limits))
+        assert launch.grid == (2, 1, 1)
+        check_top_k(emulator.get_device(), x, Options(k, path="grid_radix"), limits)

@@ -1,0 +1,180 @@
+// One digit of a radix sort of a list in global memory, from the lowest one, by several blocks.
+//
+// Each block owns a stretch of the list. A tile of it at a time is put in order in shared storage: elements
+// of one digit are neighbours there, so that neighbouring threads write to neighbouring places of the list.
+// The sort is stable, so the list must be in the order of its indices.
+#pragma once
+
+#include "common/block_scan.cuh"
+#include "common/intrinsics.cuh"
+#include "common/ordering_key.cuh"
+#include "common/types.cuh"
+#include "top_k/list.cuh"
+
+template <class Word, int kThreads>
+struct TileSort {
+  static constexpr int kBits = 8;
+  static constexpr int kBins = 1 << kBits;
+  static constexpr int kWarps = kThreads / kWarpSize;
+  // The tile leaves room for the row's search in 64 KiB.
+  static constexpr UInt32 kItemsPerThread = sizeof(Word) == 8 ? 4 : 8;
+  static constexpr UInt32 kTile = kThreads * kItemsPerThread;
+
+  struct Storage {
+    SharedArray<Word, kTile> keys;
+    SharedArray<UInt32, kTile> indices;
+    // Of each warp, the elements of each digit; then their first places in the tile.
+    SharedArray<UInt16, kWarps * kBins> bins;
+    // Where the stretch's next element of a digit goes, and what this adds to its place in the tile.
+    SharedArray<UInt32, kBins> places;
+    SharedArray<UInt32, kBins> distances;
+  };
+
+  Storage& shared;
+  SharedArray<UInt32, kThreads / kWarpSize>& warp_sums;
+  UInt32 begin;  // of the block's stretch
+  UInt32 end;
+
+  // The digit of the complement: the largest key comes first.
+  static __device__ __forceinline__ UInt32 digit_of(Word key, int shift) {
+    return static_cast<UInt32>(~static_cast<Wide<Word>>(key) >> shift) & (kBins - 1);
+  }
+
+  // places[digit] becomes the number of the stretch's elements.
+  __device__ __forceinline__ void count_digits(const Word* keys, int shift) const {
+    for (int digit = threadIdx.x; digit < kBins; digit += kThreads) shared.places[digit] = 0;
+    __syncthreads();  // the counts are clear before any is added to
+    for (UInt32 first = begin + threadIdx.x; first < end; first += kTile) {
+      // All loads of a tile are issued before any key is used.
+      Word own[kItemsPerThread];
+#pragma unroll
+      for (UInt32 j = 0; j < kItemsPerThread; ++j) {
+        const UInt32 i = first + j * kThreads;
+        own[j] = i < end ? keys[i] : Word{0};
+      }
+#pragma unroll
+      for (UInt32 j = 0; j < kItemsPerThread; ++j) {
+        if (first + j * kThreads < end) atomicAdd(&shared.places[digit_of(own[j], shift)], 1);
+      }
+    }
+    __syncthreads();  // every element is counted before the counts are read
+  }
+
+  // A thread's elements of a tile, and how many of the tile's warp come before each with the same digit.
+  struct Own {
+    Word keys[kItemsPerThread];
+    UInt32 indices[kItemsPerThread];
+    UInt32 ranks[kItemsPerThread];
+  };
+
+  // Moves the stretch to the places of its digits. They may be written right before: all threads meet before
+  // they are read.
+  __device__ __forceinline__ void move(const List<Word>& from, const List<Word>& to,
+                                       int shift) const {
+    for (UInt32 first = begin; first < end; first += kTile) {
+      Own own;
+      const UInt32 count = min(kTile, end - first);
+      rank_tile(own, from, shift, first, count);
+      write_tile(own, to, shift, count);
+    }
+  }
+
+  // Loads a tile, and counts its digits: `in_tile` tells them, and `write_tile` moves the elements.
+  __device__ __forceinline__ void rank_tile(Own& own, const List<Word>& from, int shift,
+                                            UInt32 first, UInt32 count) const {
+    const UInt32 lane = threadIdx.x % kWarpSize;
+    const UInt32 warp = threadIdx.x / kWarpSize;
+    const UInt32 num_loads = loads_of(count);
+    const UInt32 own_first = warp * num_loads * kWarpSize + lane;
+#pragma unroll
+    for (UInt32 j = 0; j < kItemsPerThread; ++j) {
+      const UInt32 i = own_first + j * kWarpSize;
+      const bool is_element = j < num_loads && i < count;
+      own.keys[j] = is_element ? from.keys[first + i] : Word{0};
+      own.indices[j] = is_element ? from.indices[first + i] : 0;
+    }
+    UInt16* const own_bins = &shared.bins[warp * kBins];
+    for (UInt32 digit = lane; digit < kBins; digit += kWarpSize) own_bins[digit] = 0;
+    __syncwarp();  // the warp's bins are clear before it counts
+#pragma unroll
+    for (UInt32 j = 0; j < kItemsPerThread; ++j) {
+      if (j >= num_loads) break;
+      const bool is_element = own_first + j * kWarpSize < count;
+      const UInt32 digit = is_element ? digit_of(own.keys[j], shift) : kFullMask;
+      const UInt32 peers = __match_any_sync(kFullMask, digit);
+      const UInt32 peers_below = peers & ((1u << lane) - 1);
+      const UInt32 before = is_element ? UInt32{own_bins[digit]} : 0;
+      own.ranks[j] = before + __popc(peers_below);
+      __syncwarp();  // every lane has read its bin before the bin's first lane advances it
+      if (is_element && peers_below == 0) {
+        own_bins[digit] = static_cast<UInt16>(before + __popc(peers));
+      }
+      __syncwarp();  // the bins are advanced before the next elements read them
+    }
+    __syncthreads();  // every warp has counted before the bins are summed
+    sum_bins();
+  }
+
+  // The number of a ranked tile's elements with a digit.
+  __device__ __forceinline__ UInt32 in_tile(UInt32 digit, UInt32 count) const {
+    const UInt32 next = digit + 1 < kBins ? UInt32{shared.bins[digit + 1]} : count;
+    return next - shared.bins[digit];
+  }
+
+  // Moves a ranked tile to the places of its digits, which move on.
+  __device__ __forceinline__ void write_tile(const Own& own, const List<Word>& to, int shift,
+                                             UInt32 count) const {
+    if (threadIdx.x < kBins) {
+      const UInt32 digit = threadIdx.x;
+      shared.distances[digit] = shared.places[digit] - shared.bins[digit];
+      shared.places[digit] += in_tile(digit, count);
+    }
+    const UInt32 warp = threadIdx.x / kWarpSize;
+    const UInt32 own_first = warp * loads_of(count) * kWarpSize + threadIdx.x % kWarpSize;
+    const UInt16* const own_bins = &shared.bins[warp * kBins];
+#pragma unroll
+    for (UInt32 j = 0; j < kItemsPerThread; ++j) {
+      if (j >= loads_of(count) || own_first + j * kWarpSize >= count) break;
+      const UInt32 place = own_bins[digit_of(own.keys[j], shift)] + own.ranks[j];
+      shared.keys[place] = own.keys[j];
+      shared.indices[place] = own.indices[j];
+    }
+    __syncthreads();  // the tile is in order before it is written, and the bins may be cleared
+#pragma unroll 4
+    for (UInt32 i = threadIdx.x; i < count; i += kThreads) {
+      const Word key = shared.keys[i];
+      const UInt32 place = shared.distances[digit_of(key, shift)] + i;
+      to.keys[place] = key;
+      to.indices[place] = shared.indices[i];
+    }
+  }
+
+ private:
+  // Loads of neighbours that each warp has of a tile, so that a short one is work for all warps.
+  static __device__ __forceinline__ UInt32 loads_of(UInt32 count) {
+    return (count + kThreads - 1) / kThreads;
+  }
+
+  // Turns the counts of a tile into places in it: by digit, then by warp.
+  __device__ __forceinline__ void sum_bins() const {
+    // Neighbouring threads share a digit, and each sums up the counts of neighbouring warps.
+    constexpr UInt32 kWarpsPerThread = kWarps * kBins / kThreads;
+    const UInt32 first = threadIdx.x * kWarpsPerThread;
+    UInt16* const bins = &shared.bins[first % kWarps * kBins + first / kWarps];
+    UInt32 counts[kWarpsPerThread];
+    UInt32 num_here = 0;
+#pragma unroll
+    for (UInt32 w = 0; w < kWarpsPerThread; ++w) {
+      counts[w] = bins[w * kBins];
+      num_here += counts[w];
+    }
+    UInt32 total;
+    UInt32 place = block_exclusive_sum<kThreads>(num_here, warp_sums, total);
+#pragma unroll
+    for (UInt32 w = 0; w < kWarpsPerThread; ++w) {
+      bins[w * kBins] = static_cast<UInt16>(place);
+      place += counts[w];
+    }
+    __syncthreads();  // all places are known before digits and elements take theirs
+  }
+};
