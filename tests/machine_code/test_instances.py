@@ -1,9 +1,9 @@
 """The machine code of every kernel instance, without a GPU.
 
-By default for sm_90. For the other architectures the record of all instances must be of the present kernels
-(tests/project/test_recorded_code.py); `--architectures some` compiles one batch in 12 for each of them,
-`--architectures all` compiles all. Skipped where CuPy, NVRTC or nvdisasm is not installed:
-`pip install --group nvrtc`.
+By default of one batch in 12 for sm_90; the record of all instances must be of the present kernels
+(tests/project/test_recorded_code.py). `--architectures some` compiles all for sm_90 and one batch in 12 for
+each other architecture, `--architectures all` compiles all. Skipped where CuPy, NVRTC or nvdisasm is not
+installed: `pip install --group nvrtc`.
 """
 
 import itertools
@@ -24,16 +24,15 @@ pytestmark = pytest.mark.skipif(unavailable() is not None, reason=str(unavailabl
 #: Random descriptors that each architecture plans in the search for instances that are not listed.
 RANDOM_LAUNCHES = 300
 
-#: `--architectures some` compiles one batch in this number for an architecture, and for the next architecture
-#: the batches after these.
+#: Where not all are compiled for an architecture, it is one batch in this number, and for the next
+#: architecture the batches after these.
 ONE_IN = 12
 
 
 def _marks(place: int, number: int) -> tuple[pytest.MarkDecorator, ...]:
     """The mark of a batch by its number and the place of its architecture."""
-    if ARCHITECTURES[place].number in COMPILED_BY_DEFAULT:
-        return ()
-    return (pytest.mark.architectures("some" if number % ONE_IN == place else "all"),)
+    least, most = ("few", "some") if ARCHITECTURES[place].number in COMPILED_BY_DEFAULT else ("some", "all")
+    return (pytest.mark.architectures(least if number % ONE_IN == place else most),)
 
 
 _BATCHES = [
