@@ -1,13 +1,11 @@
 """What slices and reversals share: the division of work among threads, and the description of a space."""
 
-from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
 from cudml.checks import MAX_DIMENSIONS
 from cudml.dtypes import BITS_BY_SIZE, ELEMENTS
 from cudml.operators.index_space import Dimension, Space, divisions_of
-from cudml.operators.path import figure
 from cudml.plans import WARP_LANES, Constants, KernelLaunch, Limits, Params, Value, ceil_div
 
 WORD_BYTES = 16
@@ -25,39 +23,27 @@ RUN_CONSTANTS: Constants = (
 )
 
 
-@dataclass(frozen=True)
-class Thresholds:
-    """How slices and reversals are divided among blocks and threads."""
+#: Blocks per multiprocessor, above which blocks take several tiles each. A few waves (estimate).
+BLOCKS_PER_MULTIPROCESSOR = 32
 
-    #: Blocks per multiprocessor, above which blocks take several tiles each.
-    blocks_per_multiprocessor: int = figure(32, "estimate", "a few waves")
+#: Fewest lanes that own a piece of a run. With fewer, the words of neighbouring lanes are too far apart
+#: (estimate).
+MIN_GROUP_LANES = 4
 
-    #: Fewest lanes that own a piece of a run.
-    min_group_lanes: int = figure(
-        4, "estimate", "with fewer, the words of neighbouring lanes are too far apart"
-    )
+#: Most words of a piece that a lane copies, as long as the blocks fill the device. Enough words share the
+#: cost of a piece's start (estimate).
+MAX_LANE_WORDS = 8
 
-    #: Most words of a piece that a lane copies, as long as the blocks fill the device.
-    max_lane_words: int = figure(8, "estimate", "enough words share the cost of a piece's start")
+#: Blocks of runs per multiprocessor, below which each lane copies fewer words. With 3, starting takes longer
+#: than copying: predicted 9.3 us, not 7.4, for 4 MiB (machine code).
+RUN_BLOCKS_PER_MULTIPROCESSOR = 1
 
-    #: Blocks of runs per multiprocessor, below which each lane copies fewer words.
-    run_blocks_per_multiprocessor: int = figure(
-        1, "machine code", "with 3, starting takes longer than copying: predicted 9.3 us, not 7.4, for 4 MiB"
-    )
+#: Blocks of one thread. Enough to even out the speeds of a CPU's cores (estimate).
+SERIAL_BLOCKS_PER_MULTIPROCESSOR = 4
 
-    #: Blocks of one thread.
-    serial_blocks_per_multiprocessor: int = figure(
-        4, "estimate", "enough to even out the speeds of a CPU's cores"
-    )
-    min_serial_block_bytes: int = figure(
-        1 << 18,
-        "measured",
-        "us with 128, 256, 512 KiB and 1 MiB: for a slice of 128 rows of 8 KiB on one core 15.1, 14.8, 14.7 "
-        "and 14.7; of 512 rows on two cores 58, 57, 62 and 66",
-    )
-
-
-THRESHOLDS = Thresholds()
+#: Fewest bytes of such a block. With 128, 256, 512 KiB and 1 MiB, a slice of 128 rows of 8 KiB takes 15.1,
+#: 14.8, 14.7 and 14.7 us on one core; one of 512 rows 58, 57, 62 and 66 on two (measured).
+MIN_SERIAL_BLOCK_BYTES = 1 << 18
 
 
 class RunShape(NamedTuple):
@@ -84,34 +70,34 @@ def run_shape(run_bytes: int, total_bytes: int, limits: Limits) -> RunShape:
     A run that a warp can copy is one piece, and as few lanes as possible own it. Longer runs are cut into
     pieces for whole warps. Each lane copies fewer words if that gives work to more of them.
     """
-    num_threads = limits.num_multiprocessors * THRESHOLDS.run_blocks_per_multiprocessor * BLOCK_THREADS
-    most_words = min(total_bytes // max(num_threads * WORD_BYTES, 1), THRESHOLDS.max_lane_words)
+    num_threads = limits.num_multiprocessors * RUN_BLOCKS_PER_MULTIPROCESSOR * BLOCK_THREADS
+    most_words = min(total_bytes // max(num_threads * WORD_BYTES, 1), MAX_LANE_WORDS)
     # Both are powers of two, the first rounded down and the second rounded up.
     lane_words = 1 << max(most_words, 1).bit_length() - 1
     run_words = -(-run_bytes // WORD_BYTES)
     num_pieces = -(-run_words // (WARP_LANES * lane_words))
     piece_words = -(-run_words // num_pieces)
-    group_lanes = max(1 << (ceil_div(piece_words, lane_words) - 1).bit_length(), THRESHOLDS.min_group_lanes)
+    group_lanes = max(1 << (ceil_div(piece_words, lane_words) - 1).bit_length(), MIN_GROUP_LANES)
     return RunShape(num_pieces, piece_words * WORD_BYTES, group_lanes)
 
 
 def most_serial_blocks(limits: Limits) -> int:
     """Blocks of one thread of a large launch."""
-    return limits.num_multiprocessors * THRESHOLDS.serial_blocks_per_multiprocessor
+    return limits.num_multiprocessors * SERIAL_BLOCKS_PER_MULTIPROCESSOR
 
 
 def serial_blocks(num_rows: int, row_bytes: int, limits: Limits) -> tuple[int, int]:
     """The number of one-thread blocks, and how many neighbouring rows each takes."""
     rows_per_block = max(
         ceil_div(num_rows, most_serial_blocks(limits)),
-        min(num_rows, ceil_div(THRESHOLDS.min_serial_block_bytes, row_bytes)),
+        min(num_rows, ceil_div(MIN_SERIAL_BLOCK_BYTES, row_bytes)),
     )
     return ceil_div(num_rows, rows_per_block), rows_per_block
 
 
 def grid_blocks(num_tiles: int, limits: Limits) -> int:
     """The number of blocks for `num_tiles` tiles: one per tile up to a few waves, then a few tiles each."""
-    tiles_each = ceil_div(num_tiles, limits.num_multiprocessors * THRESHOLDS.blocks_per_multiprocessor)
+    tiles_each = ceil_div(num_tiles, limits.num_multiprocessors * BLOCKS_PER_MULTIPROCESSOR)
     return ceil_div(num_tiles, tiles_each)
 
 

@@ -6,21 +6,16 @@ Planning is pure: a path knows only the problem and the device's limits.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Generic, Literal, TypeVar
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from cudml.checks import one_of
 from cudml.plans import Limits, Step, Workspace
 
 Problem = TypeVar("Problem")
-Value = TypeVar("Value")
 
 #: The steps of a plan and the workspaces they use.
 Steps = tuple[tuple[Step, ...], tuple[Workspace, ...]]
-
-#: The evidence for a number that decides between paths, best first: times of the operator, times of its parts
-#: (`python -m bench micro`), counted instructions and registers, NVIDIA's manuals, or an estimate.
-Basis = Literal["measured", "micro-figure", "machine code", "documentation", "estimate"]
 
 
 @dataclass(frozen=True)
@@ -101,12 +96,3 @@ def named_path(
         good_at = paths[path].good_at
         raise ValueError(f"path {path!r} cannot compute {problem} on this device: it is for {good_at}")
     return paths[path]
-
-
-def figure(value: Value, basis: Basis, why: str) -> Value:
-    """A number in an operator's table of thresholds, with its evidence.
-
-    The tables are frozen dataclasses, so that measured times can replace numbers without touching code.
-    """
-    declared: Value = field(default_factory=lambda: value, metadata={"basis": basis, "why": why})
-    return declared

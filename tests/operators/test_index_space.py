@@ -183,7 +183,7 @@ def test_shapes_of_runs_cover_them(run_bytes: int) -> None:
         assert run_bytes <= shape.pieces_per_run * shape.piece_bytes
         assert shape.group_lanes in (4, 8, 16, 32)
         words = shape.piece_bytes // 16
-        assert words <= launch_shape.THRESHOLDS.max_lane_words * shape.group_lanes
+        assert words <= launch_shape.MAX_LANE_WORDS * shape.group_lanes
         # Runs are cut only for whole warps, and no more lanes own a piece than have words.
         assert shape.pieces_per_run == 1 or shape.group_lanes == 32
         assert shape.group_lanes == 4 or shape.group_lanes < 2 * words

@@ -2,27 +2,19 @@
 
 import json
 import re
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path as File
-from typing import get_args
 
 import pytest
 
 from cudml.operators import choice
 from cudml.operators.gru.clocks import CLOCKS
-from cudml.operators.path import Basis, Path, first_that_can
+from cudml.operators.path import Path, first_that_can
 from proof.sass.plan import HOPPER
 
 #: The modules with `PATHS` and `choose_path`.
 PATHS = ("slice.paths", "reverse_subsequences.paths", "gru.paths", "top_k.paths")
-
-#: The modules with `THRESHOLDS` in code.
-THRESHOLDS = (
-    "launch_shape",
-    *(f"top_k.{name}" for name in ("arg_max", "block_sort", "cluster", "columns", "filter", "groups")),
-    *(f"top_k.{name}" for name in ("keep", "radix", "serial")),
-)
 
 
 @pytest.mark.parametrize("module", PATHS)
@@ -33,15 +25,6 @@ def test_paths_are_found_by_their_names_and_say_what_they_are_for(module: str) -
         assert name == path.name
         assert repr(path) == f"{name} ({path.good_at})"
     assert len({path.good_at for path in paths.values()}) == len(paths)
-
-
-@pytest.mark.parametrize("module", THRESHOLDS)
-def test_every_threshold_says_what_it_rests_on(module: str) -> None:
-    declared = fields(import_module(f"cudml.operators.{module}").THRESHOLDS)
-    assert declared
-    for number in declared:
-        assert number.metadata["basis"] in get_args(Basis), number.name
-        assert number.metadata["why"], number.name
 
 
 def test_a_data_file_is_as_the_command_writes_it() -> None:

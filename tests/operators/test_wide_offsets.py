@@ -36,7 +36,7 @@ from cudml.plans import KernelLaunch, Limits, Plan
 from cudml.tensors import TensorDesc
 from proof.oracle.reverse_subsequences import reverse_lanes
 from proof.oracle.top_k import ragged_top_k, top_k
-from tests.support import assert_identical, run_plan, set_thresholds
+from tests.support import assert_identical, run_plan
 from tests.support.gru_runs import (
     BIDIRECTIONAL,
     MEMBERS,
@@ -59,7 +59,7 @@ LIMITS = {"gpu": GPU, "cpu": CPU}
 @pytest.fixture(params=[1, 1 << 30], ids=["many blocks", "one block"])
 def serial_block_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of one thread that own a row or two each, and one that steps along all of them."""
-    set_thresholds(monkeypatch, launch_shape, min_serial_block_bytes=request.param)
+    monkeypatch.setattr(launch_shape, "MIN_SERIAL_BLOCK_BYTES", request.param)
 
 
 def fill(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -283,12 +283,10 @@ def test_ragged_selections(case: str, k: int, shape: str, path: str, rng: np.ran
 
 def test_parts_of_a_column(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several blocks read one column: the first element of each but the first is past 2**32."""
-    shorter = replace(top_k_filter.THRESHOLDS, min_stretch=1024)
-    monkeypatch.setattr(top_k_filter, "THRESHOLDS", shorter)
-    shorter = replace(top_k_arg_max.THRESHOLDS, shared_min_row_bytes=1024, min_stretch_bytes=1024)
-    monkeypatch.setattr(top_k_arg_max, "THRESHOLDS", shorter)
-    shorter = replace(top_k_columns.THRESHOLDS, min_stretch=1024)
-    monkeypatch.setattr(top_k_columns, "THRESHOLDS", shorter)
+    monkeypatch.setattr(top_k_filter, "_MIN_STRETCH", 1024)
+    monkeypatch.setattr(top_k_arg_max, "_SHARED_MIN_ROW_BYTES", 1024)
+    monkeypatch.setattr(top_k_arg_max, "_MIN_STRETCH_BYTES", 1024)
+    monkeypatch.setattr(top_k_columns, "_MIN_STRETCH", 1024)
     for k, path in ((6, "block_filter"), (1, "arg_max"), (6, "columns")):
         plan = select("columns of several tiles", k, GPU, path, rng)
         launch = next(step for step in plan.steps if isinstance(step, KernelLaunch))

@@ -3,8 +3,6 @@
 import contextlib
 import itertools
 from collections.abc import Iterator
-from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -44,11 +42,6 @@ def run_plan(device: Device, plan: Plan, operands: dict[str, Any]) -> None:
     """Load and run a plan once with its own temporary resource; operands by member name."""
     workspace = device.empty((plan.temporary_bytes,), np.uint8) if plan.temporary_bytes else None
     device.load(plan)([operands[name] for name in plan.operands], workspace)
-
-
-def set_thresholds(patch: pytest.MonkeyPatch, module: ModuleType, **values: Any) -> None:
-    """Other numbers in the thresholds of an operator's paths."""
-    patch.setattr(module, "THRESHOLDS", replace(module.THRESHOLDS, **values))
 
 
 def assert_identical(got: Any, expected: np.ndarray) -> None:

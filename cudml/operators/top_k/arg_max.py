@@ -1,8 +1,6 @@
 """Top-k of k = 1, the index of the largest or smallest element of every row: the shapes of its kernels."""
 
-from dataclasses import dataclass
-
-from cudml.operators.path import Steps, figure
+from cudml.operators.path import Steps
 from cudml.operators.top_k.rows import VECTOR_BYTES, Selection, are_vectors, fine_params, lie_together
 from cudml.plans import SECTOR_BYTES, WARP_LANES, KernelLaunch, Limits, Workspace, ceil_div, round_up
 
@@ -14,60 +12,39 @@ _THREADS = 256
 _BLOCK_THREADS = 512
 
 
-@dataclass(frozen=True)
-class Thresholds:
-    """How rows are divided among lanes and blocks."""
+#: Few lanes own a row if all their groups are at least this part of the threads that the device holds, or
+#: the next number. Predicted 12.4 us by 4 lanes, 13.6 by 32, for 8000 columns of 250 bytes; 12.4 and 9.0 for
+#: 4000 (machine code).
+_LANES_MIN_PART = 1 / 10
 
-    #: Few lanes own a row if all their groups are at least this part of the threads that the device holds,
-    lanes_min_part: float = figure(
-        1 / 10,
-        "machine code",
-        "predicted 12.4 us by 4 lanes, 13.6 by 32, for 8000 columns of 250 bytes; 12.4 and 9.0 for 4000",
-    )
+#: The part for each batch of loads; the first is free if elements lie side by side. Predicted 5.5 us by 4
+#: lanes, 6.4 by 32, for 3000 rows of 66 words, and 7.2 and 7.4 for 6000 of 256; 5.6 and 5.7 for 3000 columns
+#: of 20 (machine code).
+_LANES_MIN_PART_PER_BATCH = 0.03
 
-    #: or this part for each batch of loads; the first is free if elements lie side by side.
-    lanes_min_part_per_batch: float = figure(
-        0.03,
-        "machine code",
-        "predicted 5.5 us by 4 lanes, 6.4 by 32, for 3000 rows of 66 words, and 7.2 and 7.4 for 6000 of 256; "
-        "5.6 and 5.7 for 3000 columns of 20",
-    )
+#: Longest row of few lanes whose elements lie side by side, in bytes per lane; the second of words and wider
+#: elements in whole vectors. Predicted 12.0 us by 4 lanes, 12.2 by 32, for 13000 rows of 401 words; 11.6 and
+#: 10.6 for 400 (machine code).
+_MAX_LANE_BYTES = (512, 256)
 
-    #: Longest row of few lanes whose elements lie side by side, in bytes per lane; the second of words and
-    #: wider elements in whole vectors.
-    max_lane_bytes: tuple[int, int] = figure(
-        (512, 256),
-        "machine code",
-        "predicted 12.0 us by 4 lanes, 12.2 by 32, for 13000 rows of 401 words; 11.6 and 10.6 for 400",
-    )
+#: Longest row of a warp, in bytes per lane. Eight batches of loads share the cost of a row's end (estimate).
+_MAX_WARP_LANE_BYTES = 512
 
-    #: Longest row of a warp, in bytes per lane.
-    max_warp_lane_bytes: int = figure(512, "estimate", "eight batches of loads share the cost of a row's end")
+#: Shortest row, in bytes, that several blocks share; of a column, a sector for each element. Predicted 8.6 us
+#: by several, 11.5 by one, for 128256 elements of 4 bytes; 8.1 and 22.4 for 7 columns of 78618 (machine
+#: code).
+_SHARED_MIN_ROW_BYTES = 3 << 17
 
-    #: Shortest row, in bytes, that several blocks share; of a column, a sector for each element.
-    shared_min_row_bytes: int = figure(
-        3 << 17,
-        "machine code",
-        "predicted 8.6 us by several, 11.5 by one, for 128256 elements of 4 bytes; 8.1 and 22.4 for 7 "
-        "columns of 78618",
-    )
-    #: Largest number of such rows, as a part of the number of multiprocessors.
-    shared_max_part: float = figure(
-        1 / 3, "machine code", "more keep the memory busy: predicted 12.9 us by one, 16.3 by several, for 64"
-    )
+#: Largest number of such rows, as a part of the number of multiprocessors. More keep the memory busy:
+#: predicted 12.9 us by one, 16.3 by several, for 64 (machine code).
+_SHARED_MAX_PART = 1 / 3
 
-    #: Shortest stretch of such a row, in bytes, that one block reads.
-    min_stretch_bytes: int = figure(
-        1 << 14,
-        "machine code",
-        "with half of it, predicted no faster: a batch of loads for half of the threads",
-    )
+#: Shortest stretch of such a row, in bytes, that one block reads. With half of it, predicted no faster: a
+#: batch of loads for half of the threads (machine code).
+_MIN_STRETCH_BYTES = 1 << 14
 
-    #: Blocks that a multiprocessor runs at once.
-    blocks_per_multiprocessor: int = figure(2, "machine code", "limited by its registers")
-
-
-THRESHOLDS = Thresholds()
+#: Blocks that a multiprocessor runs at once. Limited by its registers (machine code).
+_BLOCKS_PER_MULTIPROCESSOR = 2
 
 
 def can_arg_max(selection: Selection, limits: Limits) -> bool:
@@ -88,7 +65,7 @@ def _lanes_of_row(selection: Selection, limits: Limits) -> int | None:
         return _FEW_LANES
     # More rows than blocks that run at once: warps have them all under way.
     outnumber = selection.num_rows > _resident_blocks(limits)
-    lane_bytes = THRESHOLDS.max_warp_lane_bytes if outnumber else _BATCH_BYTES
+    lane_bytes = _MAX_WARP_LANE_BYTES if outnumber else _BATCH_BYTES
     return WARP_LANES if row_bytes <= WARP_LANES * lane_bytes else None
 
 
@@ -102,15 +79,15 @@ def _few_lanes_pay(selection: Selection, row_bytes: int, limits: Limits) -> bool
         # One batch takes few lanes no longer than many.
         batches = ceil_div(row_bytes, _FEW_LANES * _BATCH_BYTES) - 1
         is_quick_for_warps = selection.element.size >= 4 and are_vectors(selection)
-        is_long = row_bytes > _FEW_LANES * THRESHOLDS.max_lane_bytes[is_quick_for_warps]
+        is_long = row_bytes > _FEW_LANES * _MAX_LANE_BYTES[is_quick_for_warps]
     else:
         batches, is_long = ceil_div(selection.row_length, _FEW_LANES * _LOADS_AHEAD), False
-    min_part = min(THRESHOLDS.lanes_min_part, batches * THRESHOLDS.lanes_min_part_per_batch)
+    min_part = min(_LANES_MIN_PART, batches * _LANES_MIN_PART_PER_BATCH)
     return part >= min_part and not is_long
 
 
 def _resident_blocks(limits: Limits) -> int:
-    return limits.num_multiprocessors * THRESHOLDS.blocks_per_multiprocessor
+    return limits.num_multiprocessors * _BLOCKS_PER_MULTIPROCESSOR
 
 
 def _by_lanes(selection: Selection, lanes: int, limits: Limits) -> Steps:
@@ -135,9 +112,9 @@ def _by_blocks(selection: Selection, limits: Limits) -> Steps:
     row_bytes = selection.row_length * item_bytes
     resident = _resident_blocks(limits)
     parts = 1
-    leaves_idle = selection.num_rows <= THRESHOLDS.shared_max_part * limits.num_multiprocessors
-    if leaves_idle and row_bytes >= THRESHOLDS.shared_min_row_bytes:
-        parts = max(1, min(resident // selection.num_rows, row_bytes // THRESHOLDS.min_stretch_bytes))
+    leaves_idle = selection.num_rows <= _SHARED_MAX_PART * limits.num_multiprocessors
+    if leaves_idle and row_bytes >= _SHARED_MIN_ROW_BYTES:
+        parts = max(1, min(resident // selection.num_rows, row_bytes // _MIN_STRETCH_BYTES))
     key_bytes = max(selection.element.size, 4)
     found_bytes = round_up(key_bytes + 4, key_bytes)
     num_warps = _BLOCK_THREADS // WARP_LANES

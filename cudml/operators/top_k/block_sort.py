@@ -4,10 +4,9 @@ They are sorted in parts, whose lists are merged; for a larger k, what reaches t
 and only that is sorted.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from cudml.operators.path import Steps, figure
+from cudml.operators.path import Steps
 from cudml.operators.top_k.lanes import (
     SORT_ITEMS,
     SORT_MAX_ROW_LENGTH,
@@ -66,20 +65,10 @@ _MAX_CHOSEN_LENGTH = {size: _CHOOSE_SHAPES[-1 if size < 4 else 2].capacity for s
 _SORT_MAX_ELEMENT_BYTES = 4
 
 
-@dataclass(frozen=True)
-class Thresholds:
-    """When elements are chosen before they are sorted."""
-
-    #: Elements are chosen before they are sorted for more results than this of a word; of narrower elements,
-    #: for more than warps sort.
-    choose_min_word_k: int = figure(
-        257,
-        "machine code",
-        "predicted 35 us, 41 by sorting, for 1024 x 4096 float32 and k = 512; 32 and 28 for 256",
-    )
-
-
-THRESHOLDS = Thresholds()
+#: Elements are chosen before they are sorted for more results than this of a word; of narrower elements, for
+#: more than warps sort. Predicted 35 us, 41 by sorting, for 1024 x 4096 float32 and k = 512; 32 and 28 for
+#: 256 (machine code).
+_CHOOSE_MIN_WORD_K = 257
 
 
 def can_block_sort(selection: Selection, limits: Limits) -> bool:
@@ -93,7 +82,7 @@ def can_block_sort(selection: Selection, limits: Limits) -> bool:
 def _chooses(selection: Selection) -> bool:
     """Whether elements are chosen before they are sorted."""
     is_word = selection.element.size == _SORT_MAX_ELEMENT_BYTES
-    least = THRESHOLDS.choose_min_word_k if is_word else _MAX_SORTED_K + 1
+    least = _CHOOSE_MIN_WORD_K if is_word else _MAX_SORTED_K + 1
     return selection.k >= least or selection.row_length > _MAX_SORTED_LENGTH
 
 

@@ -1,9 +1,8 @@
 """Top-k of few long rows: a cluster of blocks reads a row once, and few of its loads again."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from cudml.operators.path import Steps, figure
+from cudml.operators.path import Steps
 from cudml.operators.top_k.rows import (
     FINE_MEMBERS,
     VECTOR_BYTES,
@@ -31,23 +30,12 @@ _STORAGE_BYTES = round_up(select_storage_bytes(_THREADS) + 16 + 8 * _MAX_TOPS + 
 _PARAMS = ParamStruct(*FINE_MEMBERS, "Int64 listed_bytes, largest_bytes")
 
 
-@dataclass(frozen=True)
-class Thresholds:
-    """How much is listed."""
+#: Largest k: the list then holds twice as many. Longer lists are cut more often (estimate).
+_MAX_K = _MAX_LISTED // 2
 
-    #: Largest k: the list then holds twice as many.
-    max_k: int = figure(_MAX_LISTED // 2, "estimate", "longer lists are cut more often")
-
-    #: Elements that are listed, at least.
-    min_listed: int = figure(
-        256,
-        "machine code",
-        "predicted 19 us, 27 with 2048, which saves sorted rows a cut but ranks ties, for 64 x 131072 "
-        "float32 of 252 values and k = 64",
-    )
-
-
-THRESHOLDS = Thresholds()
+#: Elements that are listed, at least. Predicted 19 us, 27 with 2048, which saves sorted rows a cut but ranks
+#: ties, for 64 x 131072 float32 of 252 values and k = 64 (machine code).
+_MIN_LISTED = 256
 
 
 class _Shape(NamedTuple):
@@ -79,7 +67,7 @@ def _shape_of(selection: Selection, blocks: int) -> _Shape:
     # A row may begin with any element of a load.
     chunks = ceil_div(ceil_div(selection.row_length + per_load - 1, per_load), WARP_LANES)
     loads = ceil_div(chunks, blocks) * WARP_LANES
-    wanted = max(THRESHOLDS.min_listed, 1 << (2 * selection.k - 1).bit_length())
+    wanted = max(_MIN_LISTED, 1 << (2 * selection.k - 1).bit_length())
     if selection.is_ragged:
         # All elements of a row with fewer loads than results are listed.
         fewest = min(selection.row_length, selection.k * per_load)
@@ -99,7 +87,7 @@ def _fits(shape: _Shape, limits: Limits) -> bool:
 
 def can_cluster(selection: Selection, limits: Limits) -> bool:
     """Whether elements lie side by side, and a cluster holds what it finds in a row."""
-    is_small = lie_together(selection) and selection.k <= THRESHOLDS.max_k
+    is_small = lie_together(selection) and selection.k <= _MAX_K
     can = limits.warp_lanes == WARP_LANES and limits.max_cluster_blocks >= _BLOCKS[0] and is_small
     return can and _fits(_shape(selection, limits), limits)
 

@@ -1,9 +1,8 @@
 """Top-k of rows that lie side by side, along a strided axis: the shapes of its kernels."""
 
 from bisect import bisect_left
-from dataclasses import dataclass
 
-from cudml.operators.path import Steps, figure
+from cudml.operators.path import Steps
 from cudml.operators.top_k.rows import Selection, fine_params
 from cudml.plans import WARP_LANES, KernelLaunch, Limits, Workspace, ceil_div, round_up
 
@@ -19,17 +18,9 @@ _MAX_KS = (16, 32, 64, 128)
 _MERGE_THREADS = 128
 
 
-@dataclass(frozen=True)
-class Thresholds:
-    """How neighbouring rows are divided among blocks."""
-
-    #: Shortest stretch of a row, in elements, that one block reads.
-    min_stretch: int = figure(
-        1 << 10, "estimate", "a list is cut twice, and a second launch merges the parts"
-    )
-
-
-THRESHOLDS = Thresholds()
+#: Shortest stretch of a row, in elements, that one block reads. A list is cut twice, and a second launch
+#: merges the parts (estimate).
+_MIN_STRETCH = 1 << 10
 
 
 def can_filter_columns(selection: Selection, limits: Limits) -> bool:
@@ -61,7 +52,7 @@ def filter_columns(selection: Selection, limits: Limits) -> Steps:
     """The steps: blocks filter neighbouring rows; where several share one, a kernel merges results."""
     groups = ceil_div(selection.num_rows, COLUMNS)
     resident = limits.num_multiprocessors * _BLOCKS
-    parts = max(1, min(resident // groups, selection.row_length // THRESHOLDS.min_stretch))
+    parts = max(1, min(resident // groups, selection.row_length // _MIN_STRETCH))
     kept = "kept" if parts > 1 else None
     template: tuple[str | int | bool, ...] = (selection.word, _max_k(selection), *selection.raggedness)
     params = fine_params(selection, blocks_per_row=parts)

@@ -1,9 +1,8 @@
 """Top-k of long rows that are filtered as they are read: how they are divided, sampled and merged."""
 
-from dataclasses import dataclass
 from math import ceil, exp, isqrt, log, sqrt
 
-from cudml.operators.path import Steps, figure
+from cudml.operators.path import Steps
 from cudml.operators.top_k.rows import Selection, blocks_at_once, params_of, select_storage_bytes
 from cudml.plans import WARP_LANES, KernelLaunch, Limits, Workspace, ceil_div, round_up
 
@@ -20,48 +19,40 @@ _FIRST_OF_PART, _ACROSS_PART, _ACROSS_ROW = range(3)
 _STORAGE_BYTES = round_up(select_storage_bytes(_THREADS) + 8, 8)
 
 
-@dataclass(frozen=True)
-class Thresholds:
-    """How rows are divided and sampled."""
+#: Shortest stretch of a row for one block to filter. Each block's k results are merged by the last one
+#: (estimate).
+_MIN_STRETCH = 1 << 11
 
-    #: Shortest stretch of a row for one block to filter, and the fixed cost of a stretch, in elements.
-    min_stretch: int = figure(1 << 11, "estimate", "each block's k results are merged by the last one")
-    part_elements: int = figure(1 << 13, "estimate", "two tiles: a sample, the list, its merge")
+#: The fixed cost of a stretch, in elements: two tiles for a sample, the list, its merge (estimate).
+_PART_ELEMENTS = 1 << 13
 
-    #: Longest row whose parts share one sample: if its guess fails, one block filters the whole row.
-    max_shared_row: int = figure(1 << 21, "estimate", "a few megabytes")
+#: Longest row whose parts share one sample: if its guess fails, one block filters the whole row. A few
+#: megabytes (estimate).
+_MAX_SHARED_ROW = 1 << 21
 
-    #: A part is sampled before it is read if it is at least this many samples long.
-    min_sampled_tiles: int = figure(32, "estimate", "the sample is then 3 % of it, and 6 % of its sectors")
+#: A part is sampled before it is read if it is at least this many samples long. The sample is then 3 % of it,
+#: and 6 % of its sectors (estimate).
+_MIN_SAMPLED_TILES = 32
 
-    #: Loads of a part for one of its sample, and the fewest loads of a sample; it has at most a tile.
-    loads_per_sampled: int = figure(
-        24,
-        "machine code",
-        "the least predicted time of 15 shapes together; a smaller sample lists more elements of each part",
-    )
-    min_sampled: int = figure(
-        192,
-        "machine code",
-        "as above; parts of less than 60 KB would load more than 1.05 times their elements",
-    )
+#: Loads of a part for one of its sample, which has at most a tile. The least predicted time of 15 shapes
+#: together; a smaller sample lists more elements of each part (machine code).
+_LOADS_PER_SAMPLED = 24
 
-    #: How often a guess may be too high, so that a block filters the row again: in random order, and where
-    #: all elements of a load are alike.
-    too_high: float = figure(
-        1e-7, "estimate", "it takes as long as the first time, or longer if blocks shared the row"
-    )
-    too_high_alike: float = figure(
-        1e-3, "machine code", "with 1e-4, 10 x 900000 and k = 256 take 6 % longer, because more is listed"
-    )
+#: Fewest loads of a sample. By the same shapes; parts of less than 60 KB would load more than 1.05 times
+#: their elements (machine code).
+_MIN_SAMPLED = 192
 
-    #: Smallest number of elements that the filter's list holds beyond k and a tile.
-    min_slack: int = figure(
-        512, "estimate", "the list is cut when they are full, which is rare for random rows"
-    )
+#: How often a guess may be too high in random order, so that a block filters the row again. It takes as long
+#: as the first time, or longer if blocks shared the row (estimate).
+_TOO_HIGH = 1e-7
 
+#: The same where all elements of a load are alike. With 1e-4, 10 x 900000 and k = 256 take 6 % longer,
+#: because more is listed (machine code).
+_TOO_HIGH_ALIKE = 1e-3
 
-THRESHOLDS = Thresholds()
+#: Smallest number of elements that the filter's list holds beyond k and a tile. The list is cut when they are
+#: full, which is rare for random rows (estimate).
+_MIN_SLACK = 512
 
 
 def _tile(selection: Selection) -> int:
@@ -73,7 +64,7 @@ def _tile(selection: Selection) -> int:
 def _shape(selection: Selection, tiles_per_check: int = 1) -> tuple[int, int]:
     """Elements of a block's list, bytes of its shared storage."""
     # The list is cut when the slack is full, which takes at least e times as many elements each time.
-    slack = max(selection.k, THRESHOLDS.min_slack)
+    slack = max(selection.k, _MIN_SLACK)
     capacity = tiles_per_check * _tile(selection) + round_up(selection.k + slack, 8)
     return capacity, _STORAGE_BYTES + capacity * selection.pair_bytes
 
@@ -134,8 +125,8 @@ def rank_in_sample(k: int, per_load: int, sampled: int, num_loads: int) -> int:
     expected = k * num_loads * per_load / sampled
     distance = max(1, sampled // per_load // num_loads)
     in_order = ceil_div(k // per_load + 2, distance)
-    alike = poisson_quantile(expected / per_load, THRESHOLDS.too_high_alike) - 1
-    return max(poisson_quantile(expected, THRESHOLDS.too_high), max(in_order, alike) * per_load + 1)
+    alike = poisson_quantile(expected / per_load, _TOO_HIGH_ALIKE) - 1
+    return max(poisson_quantile(expected, _TOO_HIGH), max(in_order, alike) * per_load + 1)
 
 
 def _sample(selection: Selection, parts: int) -> tuple[int, int]:
@@ -147,11 +138,11 @@ def _sample(selection: Selection, parts: int) -> tuple[int, int]:
         return _FIRST_OF_PART, 0
     tile, per_load = _tile(selection), 16 // selection.element.size
     part_length = selection.row_length // parts
-    across_row = parts > 1 and selection.row_length <= THRESHOLDS.max_shared_row
-    if not (across_row or part_length >= THRESHOLDS.min_sampled_tiles * tile):
+    across_row = parts > 1 and selection.row_length <= _MAX_SHARED_ROW
+    if not (across_row or part_length >= _MIN_SAMPLED_TILES * tile):
         return _FIRST_OF_PART, 0
-    share = (part_length // 64 + 1) * 64 // per_load // THRESHOLDS.loads_per_sampled
-    num_loads = min(tile // per_load, max(THRESHOLDS.min_sampled, share))
+    share = (part_length // 64 + 1) * 64 // per_load // _LOADS_PER_SAMPLED
+    num_loads = min(tile // per_load, max(_MIN_SAMPLED, share))
     sampled = selection.row_length if across_row else part_length
     rank = rank_in_sample(selection.k, per_load, sampled, num_loads)
     if rank > num_loads * per_load // 4:
@@ -178,11 +169,11 @@ def _merges(parts: int, enough: int) -> tuple[int, int]:
 def num_parts(selection: Selection, limits: Limits) -> int:
     """The number of blocks that share a row, chosen so that few multiprocessors are idle at the end."""
     resident = limits.num_multiprocessors * _blocks(_shape(selection)[1], limits)
-    longest = max(1, min(selection.row_length // THRESHOLDS.min_stretch, resident))
+    longest = max(1, min(selection.row_length // _MIN_STRETCH, resident))
 
     def cost(parts: int) -> float:
         waves = ceil_div(selection.num_rows * parts, resident)
-        return waves * (selection.row_length / parts + THRESHOLDS.part_elements)
+        return waves * (selection.row_length / parts + _PART_ELEMENTS)
 
     if selection.num_rows >= resident * 8:
         return 1
@@ -224,8 +215,8 @@ def block_filter(selection: Selection, limits: Limits) -> Steps:
             ("kAcrossRow", _ACROSS_ROW),
             ("kMinEnough", _MIN_ENOUGH),
             ("kMaxMerged", _MAX_MERGED),
-            ("kLoadsPerSampled", THRESHOLDS.loads_per_sampled),
-            ("kMinSampled", THRESHOLDS.min_sampled),
+            ("kLoadsPerSampled", _LOADS_PER_SAMPLED),
+            ("kMinSampled", _MIN_SAMPLED),
         ),
     )
     return (launch,), workspaces

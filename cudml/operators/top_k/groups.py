@@ -1,10 +1,9 @@
 """Top-k of few long rows: how they are divided into groups of neighbours, and groups among blocks."""
 
-from dataclasses import dataclass
 from math import isqrt
 from typing import NamedTuple
 
-from cudml.operators.path import Steps, figure
+from cudml.operators.path import Steps
 from cudml.operators.top_k.rows import (
     FINE_MEMBERS,
     VECTOR_BYTES,
@@ -26,23 +25,17 @@ _STORAGE_BYTES = round_up(select_storage_bytes(_THREADS) + 16 + 4 * _TOPS + 12, 
 _PARAMS = ParamStruct(*FINE_MEMBERS, "Int32 log_lanes, num_chunks, chunks_per_block, max_groups")
 
 
-@dataclass(frozen=True)
-class Thresholds:
-    """How rows are divided."""
+#: Largest k: the list then holds twice as many. Longer lists are cut more often (estimate).
+_MAX_K = _MAX_LISTED // 2
 
-    #: Largest k: the list then holds twice as many.
-    max_k: int = figure(_MAX_LISTED // 2, "estimate", "longer lists are cut more often")
+#: Groups beyond k that are looked at, as a part of it and at least, and the fewest elements. One digit seldom
+#: tells the k-th key exactly (estimate).
+_SLACK_PART = 1 / 4
+_MIN_SLACK = 64
+_MIN_LISTED = 256
 
-    #: Groups beyond k, as a part of it and at least, and elements likewise, that are looked at.
-    slack_part: float = figure(1 / 4, "estimate", "one digit seldom tells the k-th key exactly")
-    min_slack: int = figure(64, "estimate", "as above")
-    min_listed: int = figure(256, "estimate", "as above")
-
-    #: Blocks that a multiprocessor runs at once.
-    blocks_per_multiprocessor: int = figure(1, "machine code", "limited by its registers")
-
-
-THRESHOLDS = Thresholds()
+#: Blocks that a multiprocessor runs at once. Limited by its registers (machine code).
+_BLOCKS_PER_MULTIPROCESSOR = 1
 
 
 class _Shape(NamedTuple):
@@ -66,16 +59,15 @@ def _shape(selection: Selection) -> _Shape:
     wanted = max(1, isqrt(2 * selection.row_length // k) // per_load)
     lanes = min(WARP_LANES, 1 << (wanted.bit_length() - 1))
     groups = chunks * WARP_LANES // lanes
-    t = THRESHOLDS
-    max_groups = min(round_up(k + max(int(t.slack_part * k), t.min_slack), 8), round_up(groups, 8))
-    max_listed = min(max(t.min_listed, 1 << (2 * k - 1).bit_length()), _MAX_LISTED)
+    max_groups = min(round_up(k + max(int(_SLACK_PART * k), _MIN_SLACK), 8), round_up(groups, 8))
+    max_listed = min(max(_MIN_LISTED, 1 << (2 * k - 1).bit_length()), _MAX_LISTED)
     list_bytes = max_listed * (size + 8) + 4 * max_groups + groups * size
     return _Shape(lanes, chunks, groups, max_groups, max_listed, _STORAGE_BYTES + list_bytes)
 
 
 def can_group(selection: Selection, limits: Limits) -> bool:
     """Whether elements lie side by side, and shared storage holds the keys of all groups of a row."""
-    is_small = lie_together(selection) and selection.k <= THRESHOLDS.max_k
+    is_small = lie_together(selection) and selection.k <= _MAX_K
     can = limits.warp_lanes == WARP_LANES and is_small
     return can and _shape(selection).shared_bytes <= limits.shared_bytes_per_block
 
@@ -84,7 +76,7 @@ def groups(selection: Selection, limits: Limits) -> Steps:
     """One launch; blocks share a row, and the last of them finishes it."""
     shape = _shape(selection)
     at_once = limits.num_multiprocessors * min(
-        THRESHOLDS.blocks_per_multiprocessor,
+        _BLOCKS_PER_MULTIPROCESSOR,
         max(1, limits.shared_bytes_per_multiprocessor // (shape.shared_bytes + 1024)),
     )
     parts = max(1, min(at_once // selection.num_rows, ceil_div(shape.chunks, _WARPS)))

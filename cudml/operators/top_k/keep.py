@@ -1,9 +1,8 @@
 """Top-k of rows that the shared storage of a block holds: read once, and ranked by buckets of keys."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from cudml.operators.path import Steps, figure
+from cudml.operators.path import Steps
 from cudml.operators.top_k.rows import (
     CANDIDATE_BYTES,
     FINE_MEMBERS,
@@ -28,16 +27,9 @@ _MAX_NARROW_LENGTH = 1 << 16
 _PARAMS = ParamStruct(*FINE_MEMBERS, "Int64 kept_bytes, loads_of_group")
 
 
-@dataclass(frozen=True)
-class Thresholds:
-    """How a floor is guessed."""
-
-    #: Groups that are expected to lie below the k-th element: it is rare that none does, and the guess of the
-    #: floor too high.
-    groups_below: float = figure(4.5, "estimate", "in random order, one guess of ninety is too high")
-
-
-THRESHOLDS = Thresholds()
+#: Groups that are expected to lie below the k-th element: it is rare that none does, and the guess of the
+#: floor too high. In random order, one guess of ninety is too high (estimate).
+_GROUPS_BELOW = 4.5
 
 
 class _Shape(NamedTuple):
@@ -81,7 +73,7 @@ def _loads_of_group(selection: Selection) -> int:
     for loads in (8, 4, 2, 1):
         groups = _num_groups(selection.row_length // per_load, loads)
         # The lower part of a row in random order in which `groups_below` groups are expected to lie.
-        rest = (THRESHOLDS.groups_below / max(groups, 1)) ** (1 / (loads * per_load))
+        rest = (_GROUPS_BELOW / max(groups, 1)) ** (1 / (loads * per_load))
         if selection.k <= (1 - rest) * selection.row_length:
             return loads
     return 0

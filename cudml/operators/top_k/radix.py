@@ -1,10 +1,9 @@
 """Top-k by a search for the k-th key, digit by digit: by a block for each row, or by several."""
 
-from dataclasses import dataclass
 from math import isqrt
 from typing import NamedTuple
 
-from cudml.operators.path import Steps, figure
+from cudml.operators.path import Steps
 from cudml.operators.top_k.filter import rank_in_sample
 from cudml.operators.top_k.rows import (
     BY_COUNTING,
@@ -55,41 +54,35 @@ def _tile_bytes(selection: Selection) -> int:
     return tile * selection.pair_bytes + SORT_BINS * (2 * _GRID_THREADS // WARP_LANES + 8)
 
 
-@dataclass(frozen=True)
-class Thresholds:
-    """How rows are divided among blocks, and how lists are put in order."""
+#: Blocks that a multiprocessor runs at once. Limited by its registers and lists (machine code).
+_BLOCKS_PER_MULTIPROCESSOR = 2
 
-    #: Blocks that a multiprocessor runs at once.
-    blocks_per_multiprocessor: int = figure(2, "machine code", "limited by its registers and lists")
+#: Shortest stretch of a row for one block to read. Four elements per thread (estimate).
+_MIN_STRETCH = 2048
 
-    #: Shortest stretch of a row for one block to read.
-    min_stretch: int = figure(2048, "estimate", "four elements per thread")
+#: Blocks that share a row rank its list by comparing all pairs if k is at most this number times the root of
+#: the number of blocks. Pairs grow with the square, blocks share them (estimate).
+_COUNTED_PER_ROOT_BLOCK = 256
 
-    #: Blocks that share a row rank its list by comparing all pairs if k is at most the first number times
-    #: the root of the number of blocks, and the list has at most the second number of elements.
-    counted_per_root_block: int = figure(256, "estimate", "pairs grow with the square, blocks share them")
-    counted_max_capacity: int = figure(4096, "estimate", "longer lists are sorted faster than compared")
+#: Elements of a list that is ranked so, at most. Longer ones are sorted faster than compared (estimate).
+_COUNTED_MAX_CAPACITY = 4096
 
-    #: Smallest number of elements that a list sorted by radix holds beyond k.
-    ordered_min_slack: int = figure(1024, "estimate", "a few more than k save passes over equal digits")
+#: Smallest number of elements that a list sorted by radix holds beyond k. A few more than k save passes over
+#: equal digits (estimate).
+_ORDERED_MIN_SLACK = 1024
 
-    #: A sample guesses a floor for rows whose parts have at least this many times its loads.
-    loads_per_sampled: int = figure(
-        4, "estimate", "a search reads the row twice more than a guess that holds"
-    )
+#: A sample guesses a floor for rows whose parts have at least this many times its loads. A search reads the
+#: row twice more than a guess that holds (estimate).
+_LOADS_PER_SAMPLED = 4
 
-    #: A block has room for at least this many times its even share of the candidates, which are at most the
-    #: second number: it puts them in order.
-    own_shares: int = figure(2, "estimate", "neighbours may be alike")
-    max_own: int = figure(
-        1 << 12,
-        "machine code",
-        "predicted us with a guess and without, for 16777216 float32: 63 and 113 for k = 25000, 117 and 135 "
-        "for 250000, 358 and 210 for 1677721",
-    )
+#: A block has room for at least this many times its even share of the candidates. Neighbours may be alike
+#: (estimate).
+_OWN_SHARES = 2
 
-
-THRESHOLDS = Thresholds()
+#: Largest even share: a block puts its candidates in order. Before lists were sorted by tiles, 16777216
+#: float32 were predicted to take 63 us with a guess and 113 without for k = 25000, 117 and 135 for 250000,
+#: 358 and 210 for 1677721 (machine code).
+_MAX_OWN = 1 << 12
 
 
 def can_take_blocks(selection: Selection, limits: Limits) -> bool:
@@ -105,7 +98,7 @@ def block_radix(selection: Selection, limits: Limits) -> Steps:
     else:
         capacity, num_lists = _ordered_capacity(selection), 2
     list_bytes = num_lists * capacity * selection.pair_bytes
-    blocks = blocks_at_once(limits, selection.num_rows, _BLOCK_THREADS, THRESHOLDS.blocks_per_multiprocessor)
+    blocks = blocks_at_once(limits, selection.num_rows, _BLOCK_THREADS, _BLOCKS_PER_MULTIPROCESSOR)
     storage_bytes = select_storage_bytes(_BLOCK_THREADS)
     in_shared = storage_bytes + list_bytes <= limits.shared_bytes_per_block
     launch = KernelLaunch(
@@ -130,7 +123,7 @@ def block_radix(selection: Selection, limits: Limits) -> Steps:
 
 def _ordered_capacity(selection: Selection) -> int:
     """The capacity of a list that is sorted by radix: a few more than k save passes over equal digits."""
-    slack = max(selection.k // 4, THRESHOLDS.ordered_min_slack)
+    slack = max(selection.k // 4, _ORDERED_MIN_SLACK)
     return round_up(min(selection.k + slack, selection.row_length), 8)
 
 
@@ -146,17 +139,17 @@ def _counts_pairs(selection: Selection, limits: Limits) -> bool:
 
 def _counted_evenly(selection: Selection, limits: Limits) -> int:
     # Every pair of the list is compared, shared out over the blocks: k may grow as their root.
-    return THRESHOLDS.counted_per_root_block * isqrt(_blocks_per_row(selection, limits))
+    return _COUNTED_PER_ROOT_BLOCK * isqrt(_blocks_per_row(selection, limits))
 
 
 def _counted_capacity(selection: Selection, limits: Limits) -> int:
     fitting = (limits.shared_bytes_per_block - _GRID_STORAGE_BYTES) // selection.pair_bytes
-    return min(fitting, THRESHOLDS.counted_max_capacity) & -8
+    return min(fitting, _COUNTED_MAX_CAPACITY) & -8
 
 
 def _blocks_per_row(selection: Selection, limits: Limits) -> int:
     # One block per multiprocessor always fits, so the blocks of a row can wait for each other.
-    most_blocks = ceil_div(selection.row_length, THRESHOLDS.min_stretch)
+    most_blocks = ceil_div(selection.row_length, _MIN_STRETCH)
     return min(limits.resident_blocks // selection.num_rows, most_blocks)
 
 
@@ -176,7 +169,7 @@ def _guess(selection: Selection, limits: Limits) -> _Guess | None:
     blocks, per_load = _blocks_per_row(selection, limits), VECTOR_BYTES // selection.element.size
     loads = blocks * _SAMPLED_LOADS * _GRID_THREADS
     sampled = loads * per_load
-    is_long = selection.row_length >= THRESHOLDS.loads_per_sampled * sampled
+    is_long = selection.row_length >= _LOADS_PER_SAMPLED * sampled
     if not is_long or selection.lengths is not None or selection.axis_strides[0] != 1:
         return None
     rank = rank_in_sample(selection.k, per_load, selection.row_length, loads)
@@ -189,7 +182,7 @@ def _guess(selection: Selection, limits: Limits) -> _Guess | None:
     fitting = (limits.shared_bytes_per_block - _GRID_STORAGE_BYTES) // selection.pair_bytes
     own_capacity = min(1 << (candidates - 1).bit_length(), 1 << (fitting.bit_length() - 1))
     share = ceil_div(candidates, blocks)
-    fits = share <= THRESHOLDS.max_own and min(candidates, THRESHOLDS.own_shares * share) <= own_capacity
+    fits = share <= _MAX_OWN and min(candidates, _OWN_SHARES * share) <= own_capacity
     return _Guess(rank, candidates, own_capacity) if fits else None
 
 

@@ -1,8 +1,6 @@
 """Top-k on a CPU, by blocks of one thread."""
 
-from dataclasses import dataclass
-
-from cudml.operators.path import Steps, figure
+from cudml.operators.path import Steps
 from cudml.operators.top_k.rows import Selection, fine_params, params_of
 from cudml.plans import KernelLaunch, Limits, Workspace, ceil_div, round_up
 
@@ -11,23 +9,20 @@ _GROUP = 32
 _STORAGE_BYTES = 4 * 256
 
 
-@dataclass(frozen=True)
-class Thresholds:
-    """How rows are divided among blocks, and how long lists are."""
+#: Elements that the list of one thread holds beyond k before it is cut, as a multiple of k. Cuts are then
+#: rare, and the list stays in a near cache (estimate).
+_SLACK = 2
 
-    #: Elements that the list of one thread holds beyond k before it is cut, as a multiple of k.
-    slack: int = figure(2, "estimate", "cuts are then rare, and the list stays in a near cache")
-    #: And at least.
-    min_slack: int = figure(64, "estimate", "two groups of elements")
+#: Fewest such elements: two groups (estimate).
+_MIN_SLACK = 64
 
-    #: Smallest number of elements for a block of one thread.
-    min_elements: int = figure(1 << 13, "estimate", "starting a block takes as long as some hundred")
+#: Smallest number of elements for a block of one thread. Starting a block takes as long as some hundred
+#: (estimate).
+_MIN_ELEMENTS = 1 << 13
 
-    #: Largest number of lists in memory, one for each block that runs at once.
-    max_lists: int = figure(64, "estimate", "few CPUs have more cores")
-
-
-THRESHOLDS = Thresholds()
+#: Largest number of lists in memory, one for each block that runs at once. Few CPUs have more cores
+#: (estimate).
+_MAX_LISTS = 64
 
 
 def can_serial(selection: Selection, limits: Limits) -> bool:
@@ -43,15 +38,15 @@ def can_serial_arg_max(selection: Selection, limits: Limits) -> bool:
 def serial(selection: Selection, limits: Limits) -> Steps:
     """One launch; a thread lists what can be among the first k of its rows."""
     # The list is cut when the slack is full.
-    slack = max(THRESHOLDS.slack * selection.k, THRESHOLDS.min_slack)
+    slack = max(_SLACK * selection.k, _MIN_SLACK)
     capacity = min(round_up(selection.k + slack, _GROUP), selection.row_length)
     key_bytes = max(selection.element.size, 4)
     list_bytes = round_up(capacity, _GROUP) * (2 * key_bytes + 8)
     in_shared = _STORAGE_BYTES + list_bytes <= limits.shared_bytes_per_block
-    rows_per_block = ceil_div(THRESHOLDS.min_elements, selection.row_length)
+    rows_per_block = ceil_div(_MIN_ELEMENTS, selection.row_length)
     blocks = min(ceil_div(selection.num_rows, rows_per_block), limits.resident_threads)
     if not in_shared:
-        blocks = min(blocks, THRESHOLDS.max_lists)
+        blocks = min(blocks, _MAX_LISTS)
     launch = KernelLaunch(
         source="top_k/serial.cu",
         function="top_k_serial",
@@ -72,7 +67,7 @@ def serial(selection: Selection, limits: Limits) -> Steps:
 
 def serial_arg_max(selection: Selection, limits: Limits) -> Steps:
     """One launch; a thread reads its rows once."""
-    rows_per_block = ceil_div(THRESHOLDS.min_elements, selection.row_length)
+    rows_per_block = ceil_div(_MIN_ELEMENTS, selection.row_length)
     launch = KernelLaunch(
         source="top_k/serial_arg_max.cu",
         function="top_k_serial_arg_max",

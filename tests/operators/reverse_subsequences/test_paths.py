@@ -31,7 +31,7 @@ from cudml.plans import MEMORY_PIECE_BYTES, Copy, KernelLaunch, Limits, Plan, St
 from cudml.tensors import TensorDesc
 from proof.oracle.reverse_subsequences import reverse_lanes
 from proof.sass.plan import HOPPER
-from tests.support import assert_identical, is_for_a_cpu, schedules, set_thresholds
+from tests.support import assert_identical, is_for_a_cpu, schedules
 from tests.support.layouts import Layout, lay_out, run_on_bytes
 
 OPERANDS = ("input_tensor", "sequence_lengths_tensor", "output_tensor")
@@ -41,7 +41,7 @@ OPERANDS = ("input_tensor", "sequence_lengths_tensor", "output_tensor")
 def small_blocks_of_one_thread() -> Iterator[None]:
     """As small as the arrays here are, they would be one block."""
     with pytest.MonkeyPatch.context() as patch:
-        set_thresholds(patch, launch_shape, min_serial_block_bytes=1)
+        patch.setattr(launch_shape, "MIN_SERIAL_BLOCK_BYTES", 1)
         yield
 
 
@@ -330,7 +330,7 @@ def test_lanes_of_several_pieces(
     device: Device, length: int, where: tuple[int, int], resident_blocks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end of what is reversed at, before and after the ends of pieces of one step and of several."""
-    set_thresholds(monkeypatch, launch_shape, run_blocks_per_multiprocessor=resident_blocks)
+    monkeypatch.setattr(launch_shape, "RUN_BLOCKS_PER_MULTIPROCESSOR", resident_blocks)
     places = layouts_of((2, 36_000), 1, 1, where)
     values = np.array([[length], [length // 2]])
     assert "lanes" in run_every_path(device, places, 1, values)
@@ -649,8 +649,8 @@ def test_lanes_of_one_element_by_every_path(axis: int, item_bytes: int) -> None:
 @pytest.mark.parametrize("name", [name for name in PATHS if name != "copy"])
 def test_same_bits_under_every_schedule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One block, so that it takes several tiles one after another, except where every block has one."""
-    set_thresholds(monkeypatch, launch_shape, blocks_per_multiprocessor=1)
-    set_thresholds(monkeypatch, launch_shape, serial_blocks_per_multiprocessor=1)
+    monkeypatch.setattr(launch_shape, "BLOCKS_PER_MULTIPROCESSOR", 1)
+    monkeypatch.setattr(launch_shape, "SERIAL_BLOCKS_PER_MULTIPROCESSOR", 1)
     axis = {"rows": 0, "columns": 0, "serial_columns": 0}.get(name, 1)
     sizes = {"lanes": (70, 50), "rows": (60, 50), "columns": (11, 150), "boxes": (150, 50)}.get(
         name, (30, 50)

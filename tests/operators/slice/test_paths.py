@@ -22,7 +22,7 @@ from cudml.operators.slice.paths import PATHS, Features, box_copy, choose_path, 
 from cudml.plans import Copy, Limits, Plan, Step
 from cudml.tensors import TensorDesc
 from proof.sass.plan import HOPPER
-from tests.support import assert_identical, is_for_a_cpu, schedules, set_thresholds
+from tests.support import assert_identical, is_for_a_cpu, schedules
 from tests.support.layouts import Layout, lay_out, run_on_bytes
 
 #: The paths that are kernels of ours: not the driver's own copy.
@@ -33,7 +33,7 @@ KERNELS = [name for name in PATHS if name != "driver"]
 def small_blocks_of_one_thread() -> Iterator[None]:
     """As small as the arrays here are, they would be one block."""
     with pytest.MonkeyPatch.context() as patch:
-        set_thresholds(patch, launch_shape, min_serial_block_bytes=1)
+        patch.setattr(launch_shape, "MIN_SERIAL_BLOCK_BYTES", 1)
         yield
 
 
@@ -267,7 +267,7 @@ def test_runs_of_several_pieces(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Many pieces of one short step, and one of several long steps."""
-    set_thresholds(monkeypatch, launch_shape, run_blocks_per_multiprocessor=resident_blocks)
+    monkeypatch.setattr(launch_shape, "RUN_BLOCKS_PER_MULTIPROCESSOR", resident_blocks)
     kind = BITS_BY_SIZE[1]
     source = strided_layout((2, 40_000), kind, (40_001, inner), source_byte)
     target = strided_layout((2, 40_000), kind, (40_003, 1), target_byte)
@@ -382,7 +382,7 @@ def test_choice_of_the_plan(case: tuple) -> None:
 def test_blocks_of_one_thread_are_worth_their_start(
     num_rows: int, row_bytes: int, blocks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_thresholds(monkeypatch, launch_shape, min_serial_block_bytes=1 << 14)
+    monkeypatch.setattr(launch_shape, "MIN_SERIAL_BLOCK_BYTES", 1 << 14)
     limits = emulator.get_device().limits
     num_blocks, rows_per_block = launch_shape.serial_blocks(num_rows, row_bytes, limits)
     assert num_blocks == blocks
@@ -484,8 +484,8 @@ def test_stretches(device: Device, source_byte: int, target_byte: int, num_bytes
 @pytest.mark.parametrize("name", KERNELS)
 def test_same_bits_under_every_schedule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One block, so that it takes several tiles one after another."""
-    set_thresholds(monkeypatch, launch_shape, blocks_per_multiprocessor=1)
-    set_thresholds(monkeypatch, launch_shape, serial_blocks_per_multiprocessor=1)
+    monkeypatch.setattr(launch_shape, "BLOCKS_PER_MULTIPROCESSOR", 1)
+    monkeypatch.setattr(launch_shape, "SERIAL_BLOCKS_PER_MULTIPROCESSOR", 1)
     strides = {"runs": (90, -1), "transpose": (1, 70), "planes": (1, 4)}.get(name, (500, 5))
     sizes = {"transpose": (70, 70), "planes": (3, 5000)}.get(name, (70, 60))
     kind = BITS_BY_SIZE[2]

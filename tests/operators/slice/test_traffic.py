@@ -18,7 +18,6 @@ from cudml.operators.slice.crossings import TRANSPOSED_TILE_BYTES
 from cudml.operators.slice.paths import copy_step
 from cudml.plans import KernelLaunch, Plan
 from tests.operators.slice.test_paths import strided_layout
-from tests.support import set_thresholds
 from tests.support.layouts import Layout, lay_out, run_on_bytes
 
 MOST = 1.02
@@ -67,7 +66,7 @@ def test_rows_are_read_and_written_once(
     items_off: tuple[int, int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    set_thresholds(monkeypatch, launch_shape, run_blocks_per_multiprocessor=0)  # pieces of several steps
+    monkeypatch.setattr(launch_shape, "RUN_BLOCKS_PER_MULTIPROCESSOR", 0)  # pieces of several steps
     row, num_rows = row_bytes // item_bytes, max(2, 5000 // row_bytes)
     kind = BITS_BY_SIZE[item_bytes]
     source = strided_layout((num_rows, row), kind, (row + 3, inner), items_off[0] * item_bytes)

@@ -115,8 +115,8 @@ def test_ties_between_the_parts_of_a_row(
     rng: np.random.Generator,
 ) -> None:
     """Several blocks share a row; the last blocks may have no elements."""
-    shorter = replace(top_k_arg_max.THRESHOLDS, shared_min_row_bytes=1, min_stretch_bytes=100)
-    monkeypatch.setattr(top_k_arg_max, "THRESHOLDS", shorter)
+    monkeypatch.setattr(top_k_arg_max, "_SHARED_MIN_ROW_BYTES", 1)
+    monkeypatch.setattr(top_k_arg_max, "_MIN_STRETCH_BYTES", 100)
     limits = replace(device.limits, num_multiprocessors=16)
     for length in (5000, 5119, 5120, 5121):
         x = np.zeros((num_rows, length), word)
