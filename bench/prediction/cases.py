@@ -16,7 +16,10 @@ from bench.prediction.model import Prediction, SecondLevel, extrapolated, in_ord
 from bench.sources import Source
 from cudml.devices import get_device
 from cudml.executable import Recent
-from cudml.plans import WAIT_REPORT, KernelLaunch, MatMul, Params, Plan, Step
+from cudml.operators.path import Choice
+from cudml.operators.top_k.paths import choose_path
+from cudml.operators.top_k.rows import Selection
+from cudml.plans import WAIT_REPORT, KernelLaunch, Limits, MatMul, Params, Plan, Step
 from proof.sass.launch import Buffer, Launch, zeros
 from proof.sass.plan import HOPPER, launch_of, memory_of, wait_report
 from proof.sass.rates import NUM_MULTIPROCESSORS
@@ -31,6 +34,9 @@ STEPS = (2, 4)
 _MANY_ROWS = 1024
 #: Peers' cases with more elements have no time: one of this many takes a quarter of an hour.
 MOST_OF_PEERS = 1 << 28
+
+#: The kernels of a problem that was run, with their times.
+Times = list[tuple[str, Prediction]]
 
 
 class Untouched(Source):
@@ -152,35 +158,60 @@ def repeats(steps: Sequence[Step]) -> bool:
 
 def predicted(operator: str, case: Any) -> tuple[Prediction, list[str]]:
     """The time of a case, and the kernels and library calls that compute it."""
-    calls = planned(operator, case, Untouched)
-    steps = [step for call in calls for step in call.plan.steps]
-    if operator == "gru" and not repeats(steps) and (factor := beyond(case.steps)):
-        calls = planned(operator, case)
-        small, large = (_of_kernels(calls, num_steps) for num_steps in STEPS)
-    elif operator == "top_k":
-        less, more, factor = smaller(case)
-        small = _of_kernels(planned(operator, less)) if factor else []
-        large = _of_kernels(planned(operator, more))
-    else:
-        factor, large = 0.0, _of_kernels(calls if operator != "gru" else planned(operator, case))
+    with _path_of_first():
+        calls = planned(operator, case, Untouched)
+        steps = [step for call in calls for step in call.plan.steps]
+        small, large, factor = _run(operator, case, calls, steps)
+    names = [step.name_expression for step in steps if isinstance(step, KernelLaunch)]
+    if any(names != [name for name, _ in run] for run in (small, large)):
+        raise ValueError(f"{case.name}: smaller problems take other kernels than {', '.join(names)}")
     if factor:
         large = [(name, extrapolated(a, b, factor)) for (_, a), (name, b) in zip(small, large, strict=True)]
-    names = [step.name_expression for step in steps if isinstance(step, KernelLaunch)]
-    if names != [name for name, _ in large]:
-        raise ValueError(f"{case.name}: smaller problems take other kernels than {', '.join(names)}")
     found = iter(large)
     parts = [next(found)[1] if isinstance(s, KernelLaunch) else library_call(s) for s in steps]
     told = [s.name_expression if isinstance(s, KernelLaunch) else _name(s) for s in steps]
     return in_order(zip(told, parts, strict=True)), told
 
 
+@contextlib.contextmanager
+def _path_of_first() -> Iterator[None]:
+    """Take the path of the first top-k for all: smaller problems stand for it."""
+    choices: list[Choice[Selection]] = []
+
+    def choice_of_first(selection: Selection, limits: Limits) -> Choice[Selection]:
+        if not choices:
+            choices.append(choose_path(selection, limits))
+        return choices[0]
+
+    with mock.patch("cudml.operators.top_k.operator.choose_path", choice_of_first):
+        yield
+
+
+def _run(
+    operator: str, case: Any, calls: Sequence[Planned], steps: Sequence[Step]
+) -> tuple[Times, Times, float]:
+    """The kernels of a smaller problem and of a larger one, and how many times their difference is missing.
+
+    They are of the case itself, once, if nothing is missing.
+    """
+    if operator == "gru" and not repeats(steps) and (factor := beyond(case.steps)):
+        calls = planned(operator, case)
+        return _of_kernels(calls, STEPS[0]), _of_kernels(calls, STEPS[1]), factor
+    if operator == "top_k":
+        less, more, factor = smaller(case)
+        large = _of_kernels(planned(operator, more))
+        return _of_kernels(planned(operator, less)) if factor else large, large, factor
+    large = _of_kernels(calls if operator != "gru" else planned(operator, case))
+    return large, large, 0.0
+
+
 def _name(step: Step) -> str:
     return {"MatMul": "cuBLAS", "Copy": "cudaMemcpyAsync"}.get(type(step).__name__, "cudaMemsetAsync")
 
 
-def _of_kernels(calls: list[Planned], num_steps: int = 0) -> list[tuple[str, Prediction]]:
+def _of_kernels(calls: Sequence[Planned], num_steps: int = 0) -> Times:
     """Of a launch that a plan repeats, the first and the second are run: the others are like the second."""
-    found: list[tuple[str, Prediction]] = []
+    found: Times = []
     for call in calls:
         done: dict[int, int] = {}
         last: dict[int, Prediction] = {}

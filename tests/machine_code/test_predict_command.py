@@ -1,9 +1,17 @@
-"""`python -m bench predict`: its errors."""
+"""`python -m bench predict`: its errors, and the problems that stand for larger ones."""
+
+from collections.abc import Sequence
 
 import pytest
 
 from bench.__main__ import main as bench_command
-from bench.prediction import command
+from bench.prediction import cases, command
+from bench.prediction.model import at_limits
+from bench.top_k import TopKCase
+from cudml.operators.path import Choice
+from cudml.operators.top_k.paths import PATHS
+from cudml.operators.top_k.rows import Selection
+from cudml.plans import KernelLaunch, Limits
 
 
 @pytest.mark.parametrize(
@@ -35,3 +43,23 @@ def test_without_tools_nothing_is_predicted(
         assert command.main(arguments) == 1
         shown = capsys.readouterr()
         assert (shown.out, shown.err) == ("", f"{reason}\n")
+
+
+def test_smaller_problems_take_the_path_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their times are of other kernels where the choice depends on the length."""
+
+    def by_length(selection: Selection, limits: Limits) -> Choice[Selection]:
+        return Choice(PATHS["block_filter" if selection.row_length >= 1 << 16 else "grid_radix"], "")
+
+    def times_of(calls: Sequence[cases.Planned], num_steps: int = 0) -> cases.Times:
+        kernels = [step for call in calls for step in call.plan.steps if isinstance(step, KernelLaunch)]
+        ran.append((calls[0].operands["input_tensor"].nbytes, [kernel.function for kernel in kernels]))
+        return [(kernel.name_expression, at_limits(0, 0)) for kernel in kernels]
+
+    ran: list[tuple[int, list[str]]] = []
+    monkeypatch.setattr(cases, "choose_path", by_length)
+    monkeypatch.setattr(cases, "_MAX_ELEMENTS", 1 << 16)
+    monkeypatch.setattr(cases, "_of_kernels", times_of)
+    case = TopKCase(name="long", num_rows=1, row_length=1 << 20, k=8, dtype="float32")
+    cases.predicted("top_k", case)
+    assert sorted(ran) == [(4 << 15, ["top_k_block_filter"]), (4 << 16, ["top_k_block_filter"])]
