@@ -4,6 +4,7 @@ from tests.planted.defect import BOUNDS, MISALIGNED, RACE, UNWRITTEN, WRONG, Def
 
 _RUNS = "cudml/operators/slice/runs.py"
 _CROSSING = "cudml/operators/slice/crossings.py"
+_BOX = "cudml/operators/slice/box.py"
 _REVERSAL = "cudml/operators/reverse_subsequences/lanes.py"
 
 _NARROW_STRIPS = (
@@ -62,7 +63,7 @@ DEFECTS = {
         f"{BOUNDS}|{RACE}|{WRONG}|{UNWRITTEN}",
     ),
     "planes in the order of the pixels": Defect(
-        _CROSSING,
+        _BOX,
         "offsets[TARGET] + last * stride), -stride",
         "offsets[TARGET]), stride",
         ("bytes of pixels",),

@@ -698,8 +698,8 @@ DEFECTS = {
     ),
     "a copy four bytes short, in shared storage": Defect(
         _RADIX,
-        "shared_bytes=_GRID_STORAGE_BYTES + list_shared_bytes",
-        "shared_bytes=_GRID_STORAGE_BYTES + list_shared_bytes - 4",
+        "shared_bytes=_GRID_STORAGE_BYTES + list_bytes",
+        "shared_bytes=_GRID_STORAGE_BYTES + list_bytes - 4",
         ("grid radix by counting, a full list",),
         BOUNDS,
     ),
