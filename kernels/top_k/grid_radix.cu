@@ -400,7 +400,7 @@ __device__ __forceinline__ void place_digits(const TileSort<Word, kThreads>& sor
                                              const UInt32* block_counts, UInt32 num_blocks,
                                              UInt32 block) {
   using Sort = TileSort<Word, kThreads>;
-  // Neighbouring threads sum the counts of neighbouring digits; several sum those of a digit.
+  // Neighbouring threads sum the counts of neighbouring digits; two sum those of a digit.
   constexpr UInt32 kThreadsPerDigit = kThreads / Sort::kBins;
   const UInt32 digit = threadIdx.x % Sort::kBins;
   const UInt32 own_first = threadIdx.x / Sort::kBins;

@@ -25,7 +25,7 @@ struct TileSort {
     SharedArray<UInt32, kTile> indices;
     // Of each warp, the elements of each digit; then their first places in the tile.
     SharedArray<UInt16, kWarps * kBins> bins;
-    // Where the stretch's next element of a digit goes, and what this adds to its place in the tile.
+    // Where the stretch's next element of a digit goes, and how far that is from its place in the tile.
     SharedArray<UInt32, kBins> places;
     SharedArray<UInt32, kBins> distances;
   };

@@ -47,13 +47,6 @@ _GRID_PARAMS = ParamStruct(*TOP_K_MEMBERS, "Int64 own_capacity")
 # kernels/top_k/tile_sort.cuh
 SORT_BINS = 256
 
-
-def _tile_bytes(selection: Selection) -> int:
-    """`sizeof(TileSort<Word, kThreads>::Storage)`: a tile, bins of each warp, two numbers for each digit."""
-    tile = _GRID_THREADS * (4 if selection.element.size == 8 else 8)
-    return tile * selection.pair_bytes + SORT_BINS * (2 * _GRID_THREADS // WARP_LANES + 8)
-
-
 #: Blocks that a multiprocessor runs at once. Limited by its registers and lists (machine code).
 _BLOCKS_PER_MULTIPROCESSOR = 2
 
@@ -184,6 +177,12 @@ def _guess(selection: Selection, limits: Limits) -> _Guess | None:
     share = ceil_div(candidates, blocks)
     fits = share <= _MAX_OWN and min(candidates, _OWN_SHARES * share) <= own_capacity
     return _Guess(rank, candidates, own_capacity) if fits else None
+
+
+def _tile_bytes(selection: Selection) -> int:
+    """`sizeof(TileSort<Word, kThreads>::Storage)`: a tile, bins of each warp, two numbers for each digit."""
+    tile = _GRID_THREADS * (4 if selection.element.size == 8 else 8)
+    return tile * selection.pair_bytes + SORT_BINS * (2 * _GRID_THREADS // WARP_LANES + 8)
 
 
 def grid_radix(selection: Selection, limits: Limits) -> Steps:
