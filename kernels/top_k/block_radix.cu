@@ -8,6 +8,7 @@
 #include "top_k/gather.cuh"
 #include "top_k/list.cuh"
 #include "top_k/network_sort.cuh"
+#include "top_k/put_in_order.cuh"
 #include "top_k/radix_sort.cuh"
 #include "top_k/row_reader.cuh"
 #include "top_k/rows.cuh"
@@ -53,9 +54,13 @@ __device__ __forceinline__ UInt32 list_first(const RowPart<Word>& row, const Top
   if (fits && any_order) {
     list_in_any_order(row, params, threshold, threshold.num_above + num_equal, list, shared);
   } else {
-    list_in_order<RowPart<Word>::kLoadsAhead>(
+    put_all_in_order<RowPart<Word>::kLoadsAhead, true>(
         row, params, threshold, num_equal, {0, 0},
-        {threshold.num_above, max(threshold.num_equal, num_equal)}, list, shared);
+        {threshold.num_above, max(threshold.num_equal, num_equal)}, shared,
+        [&](UInt32 place, Word key, UInt32 index) {
+          list.keys[place] = key;
+          list.indices[place] = index;
+        });
   }
   return threshold.num_above + num_equal;
 }

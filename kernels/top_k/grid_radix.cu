@@ -8,11 +8,14 @@
 #include "common/types.cuh"
 #include "common/wait.cuh"
 #include "top_k/counted_rank.cuh"
+#include "top_k/cut.cuh"
 #include "top_k/gather.cuh"
 #include "top_k/list.cuh"
 #include "top_k/network_sort.cuh"
+#include "top_k/put_in_order.cuh"
 #include "top_k/row_reader.cuh"
 #include "top_k/rows.cuh"
+#include "top_k/sieve.cuh"
 #include "top_k/threshold.cuh"
 #include "top_k/tile_sort.cuh"
 
@@ -24,6 +27,10 @@ constexpr UInt32 kLoadsAhead = 4;
 // The same of elements that may be listed: four loads of bytes would take more registers than there are.
 template <class Word>
 constexpr UInt32 kListedLoads = sizeof(Word) == 1 ? 2 : kLoadsAhead;
+
+// The same of elements that are listed in order: there are as many loads of the next tile.
+template <class Word>
+constexpr UInt32 kOrderedLoads = sizeof(Word) <= 2 ? 2 : kLoadsAhead;
 
 // The largest number of digits of a word.
 template <class Word>
@@ -37,7 +44,8 @@ constexpr UInt32 kSampledLoads = 2;
 constexpr UInt32 kSortedByBlock = 512;
 
 struct GridParams : TopKParams {
-  Int64 own_capacity;  // candidates that a block has room for, a power of two; 0 without a guess
+  Int64 own_capacity;    // candidates that a block has room for; 0 without a guess
+  Int64 lists_in_order;  // whether a block lists its candidates in order; else a network pads them
 };
 
 // The state that the blocks of a row share in global memory, zero at first.
@@ -250,7 +258,7 @@ __device__ __forceinline__ UInt32 list_candidates(const RowPart<Word>& part,
                                                   const Threshold<Word>& floor,
                                                   const List<Word>& list, UInt32 room,
                                                   SelectShared& shared) {
-  const Word lowest = static_cast<Word>(floor.prefix << floor.shift);
+  const Word lowest = floor_of(floor);
   if (threadIdx.x == 0) shared.num_listed = 0;
   __syncthreads();  // the counter is clear before anyone appends
   part.template visit<kThreads, kListedLoads<Word>>(
@@ -265,16 +273,57 @@ __device__ __forceinline__ UInt32 list_candidates(const RowPart<Word>& part,
   return shared.num_listed;
 }
 
+// Tells by raw bits which elements are at or above a key, as `Sieve` does, and NaN exactly.
+template <class Word>
+struct AtOrAbove {
+  Word flip;
+  Word least;
+  Word infinity;
+  bool nan_passes;
+
+  static __device__ __forceinline__ AtOrAbove of(Word key, const TopKParams& params) {
+    const Floor<Word> below = {static_cast<Word>(key - 1), key == 0};
+    const auto sieve = Sieve<Word, false>::of(below, params);
+    return {sieve.flip, sieve.least, static_cast<Word>(params.infinity),
+            static_cast<Word>(params.nan_key) >= key};
+  }
+  __device__ __forceinline__ bool is_above(Word element) const {
+    const bool is_nan = (element & (Sieve<Word, false>::kSign - 1)) > infinity;
+    return is_nan ? nan_passes : (element ^ flip) >= least;
+  }
+  __device__ __forceinline__ bool is_equal(Word) const { return false; }
+};
+
+// The same in order of index, for many elements: threads meet for each tile of the part. A list that is full
+// may lack some.
+template <class Word>
+__device__ __forceinline__ UInt32 list_candidates_in_order(const RowPart<Word>& part,
+                                                           const TopKParams& params,
+                                                           const Threshold<Word>& floor,
+                                                           const List<Word>& list, UInt32 room,
+                                                           SelectShared& shared) {
+  const auto put = [&](UInt32 place, Word key, UInt32 index) {
+    list.keys[place] = key;
+    list.indices[place] = index;
+  };
+  // Blocks count their lists, all of whose threads meet for that, before they read them.
+  return put_in_order<kOrderedLoads<Word>, false>(part, params,
+                                                  AtOrAbove<Word>::of(floor_of(floor), params), 0,
+                                                  {0, 0}, room, shared, put)
+      .above;
+}
+
 // Lists what a guessed floor leaves of the row: `count` elements. Those that tie are in order of index,
-// unless pairs are compared. Where the guess fails, `count` is 0: fewer than k are left, or more than there
-// is room for. A search that follows waits for a digit, because the row is longer than its list; so all have
-// read `block_counts` before it writes there. Returns false if the wait for the other blocks gave up.
+// unless pairs are compared. `seen` gets the bits of their keys. Where the guess fails, `count` is 0: fewer
+// than k are left, or more than there is room for. A search that follows waits for a digit, because the row
+// is longer than its list; so all have read `block_counts` before it writes there. Returns false if the wait
+// for the other blocks gave up.
 template <class Word>
 __device__ __forceinline__ bool list_by_guess(UInt32& count, const RowPart<Word>& part,
                                               const GridParams& params, RowState<Word>& state,
-                                              const List<Word>& list, UInt32 block,
-                                              UInt32* block_counts, RowBarrier& row_barrier,
-                                              GridStorage& shared) {
+                                              const List<Word>& list, BitsSeen<Word>& seen,
+                                              UInt32 block, UInt32* block_counts,
+                                              RowBarrier& row_barrier, GridStorage& shared) {
   count = 0;
   const UInt32 rank = static_cast<UInt32>(params.sample_rank);
   const UInt32 most_sampled = rank + rank / 32 + 4;
@@ -285,23 +334,28 @@ __device__ __forceinline__ bool list_by_guess(UInt32& count, const RowPart<Word>
   const List<Word> own_list =
       List<Word>::in(reinterpret_cast<UInt8*>(&shared + 1), params.own_capacity, 0);
   const UInt32 room = static_cast<UInt32>(params.own_capacity);
-  const UInt32 num_own = list_candidates(part, params, floor, own_list, room, shared.select);
+  const bool by_digits = params.sort_mode == kByDigits;
+  const bool in_order = params.lists_in_order != 0;
+  const UInt32 num_own =
+      in_order ? list_candidates_in_order(part, params, floor, own_list, room, shared.select)
+               : list_candidates(part, params, floor, own_list, room, shared.select);
   Counts before;
   Counts all;
-  const Counts own = {num_own, num_own > room ? 1u : 0u};
+  const Counts own = {num_own, num_own + (in_order ? 1 : 0) > room ? 1u : 0u};
   if (!count_blocks(before, all, own, block, block_counts, row_barrier, shared)) return false;
   if (all.equal != 0 || all.above < params.k || all.above > params.list_capacity) return true;
   const List<Word> place = {list.keys + before.above, list.indices + before.above};
   const auto put = [&](UInt32 rank, Word key, UInt32 index) {
     place.keys[rank] = key;
     place.indices[rank] = index;
+    seen.add(key);
   };
   // The sort by digits keeps the order of equal keys, and parts are in order of index.
-  const bool by_digits = params.sort_mode == kByDigits;
-  if (by_digits && num_own > 0 && num_own <= kThreads) {
+  if (by_digits && !in_order && num_own > 0 && num_own <= kThreads) {
     rank_by_counting<Word, kThreads>(own_list, num_own, kThreads, num_own, put);
   } else {
-    if (by_digits) sort_by_network<Word, kThreads>(own_list, num_own);
+    if (by_digits && !in_order) sort_by_network<Word, kThreads>(own_list, num_own);
+#pragma unroll 4
     for (UInt32 i = threadIdx.x; i < num_own; i += kThreads) {
       put(i, own_list.keys[i], own_list.indices[i]);
     }
@@ -311,13 +365,15 @@ __device__ __forceinline__ bool list_by_guess(UInt32& count, const RowPart<Word>
 }
 
 // Lists what a search for the k-th key, digit by digit, leaves of the row: `count` elements, in order of
-// index unless pairs are compared. Returns false if the wait for the other blocks gave up.
+// index unless pairs are compared; `seen` gets the bits of their keys then. Returns false if the wait for the
+// other blocks gave up.
 template <class Word>
 __device__ __forceinline__ bool list_by_search(UInt32& count, UInt32 length,
                                                const RowPart<Word>& part, const TopKParams& params,
                                                RowState<Word>& state, const List<Word>& list,
-                                               UInt32 block, UInt32* block_counts,
-                                               RowBarrier& row_barrier, GridStorage& shared) {
+                                               BitsSeen<Word>& seen, UInt32 block,
+                                               UInt32* block_counts, RowBarrier& row_barrier,
+                                               GridStorage& shared) {
   auto threshold = Threshold<Word>::start(length, static_cast<UInt32>(params.k));
   Counts own = {0, part.length};
   for (int digit = 0; !threshold.fits(params.list_capacity) && !threshold.is_exact(); ++digit) {
@@ -351,10 +407,28 @@ __device__ __forceinline__ bool list_by_search(UInt32& count, UInt32 length,
     Counts all;
     if (!count_blocks(before, all, own, block, block_counts, row_barrier, shared)) return false;
     const Counts after = {before.above + own.above, before.equal + own.equal};
-    list_in_order<kListedLoads<Word>>(part, params, threshold, num_equal, before, after, list,
-                                      shared.select);
+    put_all_in_order<RowPart<Word>::kLoadsAhead, false>(part, params, threshold, num_equal, before,
+                                                        after, shared.select,
+                                                        [&](UInt32 place, Word key, UInt32 index) {
+                                                          list.keys[place] = key;
+                                                          list.indices[place] = index;
+                                                          seen.add(key);
+                                                        });
   }
   return true;
+}
+
+// The element with a key. Returns false if several elements have it: zeros of both signs, or any NaN.
+template <class Word, class Order>
+__device__ __forceinline__ bool element_of_key(Word& element, Word key, const Order& order) {
+  using Bits = Wide<Word>;
+  constexpr Bits kSign = Bits{1} << (8 * sizeof(Word) - 1);
+  // Both flips change the sign alike, so it tells which of them made the key.
+  Bits bits = key ^ static_cast<Bits>(order.positive_flip);
+  if ((bits & kSign) != 0) bits = key ^ static_cast<Bits>(order.negative_flip);
+  element = static_cast<Word>(bits);
+  const bool is_zero = element == 0 && order.negative_zero != 0;
+  return !is_zero && (element & (kSign - 1)) <= static_cast<Bits>(order.infinity);
 }
 
 // Ranks each pair of the list by counting the pairs before it. The warps of all blocks of the row share the
@@ -407,19 +481,21 @@ __device__ __forceinline__ void place_digits(const TileSort<Word, kThreads>& sor
   UInt32 in_row = 0;
   UInt32 in_blocks_before = 0;
   // Not one after the other: each load takes the way to the L2 cache.
-  constexpr UInt32 kCountsAhead = 16;
+  constexpr UInt32 kCountsAhead = 34;
+  const UInt32* counts = &block_counts[own_first * Sort::kBins + digit];
   for (UInt32 first = own_first; first < num_blocks; first += kCountsAhead * kThreadsPerDigit) {
     UInt32 in_block[kCountsAhead];
 #pragma unroll
     for (UInt32 i = 0; i < kCountsAhead; ++i) {
-      const UInt32 b = first + i * kThreadsPerDigit;
-      in_block[i] = b < num_blocks ? load_relaxed(&block_counts[b * Sort::kBins + digit]) : 0;
+      const bool is_block = first + i * kThreadsPerDigit < num_blocks;
+      in_block[i] = is_block ? load_relaxed(counts + i * kThreadsPerDigit * Sort::kBins) : 0;
     }
 #pragma unroll
     for (UInt32 i = 0; i < kCountsAhead; ++i) {
       in_row += in_block[i];
       in_blocks_before += first + i * kThreadsPerDigit < block ? in_block[i] : 0;
     }
+    counts += kCountsAhead * kThreadsPerDigit * Sort::kBins;
   }
   static_assert(kThreadsPerDigit == 2, "one other thread has a digit's other sums");
   if (own_first != 0) {
@@ -437,12 +513,12 @@ __device__ __forceinline__ void place_digits(const TileSort<Word, kThreads>& sor
   if (own_first == 0) sort.shared.places[digit] = before + in_blocks_before;
 }
 
-// Sorts the row's list with all blocks of the row. The result is in `from`; `other` is scratch of the same
-// size. Returns false if the wait for the other blocks gave up.
+// Sorts the row's list, in whose keys the bits `varying` differ, with all blocks of the row. The result is in
+// `from`; `other` is scratch of the same size. Returns false if the wait for the other blocks gave up.
 template <class Word>
 __device__ __forceinline__ bool sort_row_by_radix(List<Word>& from, List<Word> other, UInt32 count,
-                                                  UInt32 block, UInt32* block_counts,
-                                                  RowState<Word>& state, RowBarrier& row_barrier,
+                                                  UInt64 varying, UInt32 block,
+                                                  UInt32* block_counts, RowBarrier& row_barrier,
                                                   GridStorage& shared) {
   using Sort = TileSort<Word, kThreads>;
   // Every block reads the counts of all that sort, which takes longer than a few more elements.
@@ -456,19 +532,14 @@ __device__ __forceinline__ bool sort_row_by_radix(List<Word>& from, List<Word> o
   // A tile's digits are counted as it is ranked; more tiles are read once more.
   const UInt32 num_own = sort.end - sort.begin;
   const bool is_one_tile = num_own <= Sort::kTile;
-  BitsSeen<Word> seen;
-#pragma unroll 8
-  for (UInt32 i = sort.begin + threadIdx.x; i < sort.end; i += kThreads) seen.add(from.keys[i]);
-  share_bits(seen, state.varying_ones, state.varying_zeros, shared.select);
-  if (!row_barrier.wait()) return false;
-  const UInt64 varying = state.varying_ones & state.varying_zeros;
-
   for (int shift = 0; shift < 8 * static_cast<int>(sizeof(Word)); shift += Sort::kBits) {
     if ((varying >> shift & (Sort::kBins - 1)) == 0) continue;
-    typename Sort::Own own;
+    typename Sort::Items items;
+    typename Sort::Ranks ranks;
     if (is_sorting) {
       if (is_one_tile) {
-        sort.rank_tile(own, from, shift, sort.begin, num_own);
+        sort.load_tile(items, from, sort.begin, num_own);
+        sort.rank_tile(ranks, items, shift, num_own);
       } else {
         sort.count_digits(from.keys, shift);
       }
@@ -482,7 +553,7 @@ __device__ __forceinline__ bool sort_row_by_radix(List<Word>& from, List<Word> o
     if (is_sorting) {
       place_digits(sort, block_counts, num_blocks, block);
       if (is_one_tile) {
-        sort.write_tile(own, other, shift, num_own);
+        sort.write_tile(items, ranks, other, shift, num_own);
       } else {
         sort.move(from, other, shift);
       }
@@ -523,13 +594,18 @@ __global__ void __launch_bounds__(kThreads, 1)
                               static_cast<UInt32>(begin)};
 
   UInt32 count = 0;
+  BitsSeen<Word> seen;
   if (!kIsRagged && params.sample_rank > 0 &&
-      !list_by_guess(count, part, params, state, list, block, row_counts, row_barrier, shared)) {
+      !list_by_guess(count, part, params, state, list, seen, block, row_counts, row_barrier,
+                     shared)) {
     return;
   }
   if (count == 0 && !list_by_search(count, static_cast<UInt32>(length), part, params, state, list,
-                                    block, row_counts, row_barrier, shared)) {
+                                    seen, block, row_counts, row_barrier, shared)) {
     return;
+  }
+  if (params.sort_mode == kByDigits) {
+    share_bits(seen, state.varying_ones, state.varying_zeros, shared.select);
   }
   if (!row_barrier.wait()) return;
 
@@ -541,15 +617,24 @@ __global__ void __launch_bounds__(kThreads, 1)
     List<Word> sorted = list;
     // Made here: a pointer more, while rows of bytes are read, would take more registers than there are.
     const List<Word> other_list = List<Word>::in(lists, capacity, 2 * static_cast<int>(row) + 1);
-    if (!sort_row_by_radix(sorted, other_list, count, block, row_counts, state, row_barrier,
+    const UInt64 varying = state.varying_ones & state.varying_zeros;
+    if (!sort_row_by_radix(sorted, other_list, count, varying, block, row_counts, row_barrier,
                            shared)) {
       return;
     }
     for (Int64 rank = static_cast<Int64>(block) * kThreads + threadIdx.x; rank < params.k;
          rank += static_cast<Int64>(num_blocks) * kThreads) {
-      const UInt32 index = index_in_row(params, sorted.indices[rank]);
-      write_result<kIsRagged>(input, values, indices, params, start, static_cast<UInt32>(length),
-                              rank, index);
+      const UInt32 listed = sorted.indices[rank];
+      const UInt32 index = index_in_row(params, listed);
+      Word element;
+      // The element of most keys is known without a load from any place of the row.
+      if (element_of_key(element, sorted.keys[rank], params) && index == listed) {
+        write_element<kIsRagged>(element, index, static_cast<UInt32>(length), values, indices,
+                                 params, start, rank);
+      } else {
+        write_result<kIsRagged>(input, values, indices, params, start, static_cast<UInt32>(length),
+                                rank, index);
+      }
     }
   }
 }

@@ -60,39 +60,55 @@ struct TileSort {
     __syncthreads();  // every element is counted before the counts are read
   }
 
-  // A thread's elements of a tile, and how many of the tile's warp come before each with the same digit.
-  struct Own {
+  // A thread's elements of a tile.
+  struct Items {
     Word keys[kItemsPerThread];
     UInt32 indices[kItemsPerThread];
-    UInt32 ranks[kItemsPerThread];
   };
+  // How many elements of its warp come before each with the same digit.
+  using Ranks = UInt32[kItemsPerThread];
 
   // Moves the stretch to the places of its digits. They may be written right before: all threads meet before
   // they are read.
   __device__ __forceinline__ void move(const List<Word>& from, const List<Word>& to,
                                        int shift) const {
+    Items next;
+    load_tile(next, from, begin, min(kTile, end - begin));
     for (UInt32 first = begin; first < end; first += kTile) {
-      Own own;
+      const Items items = next;
       const UInt32 count = min(kTile, end - first);
-      rank_tile(own, from, shift, first, count);
-      write_tile(own, to, shift, count);
+      // In flight while this tile is ranked.
+      const UInt32 after = first + count;
+      load_tile(next, from, after, min(kTile, end - after));
+      Ranks ranks;
+      rank_tile(ranks, items, shift, count);
+      write_tile(items, ranks, to, shift, count);
     }
   }
 
-  // Loads a tile, and counts its digits: `in_tile` tells them, and `write_tile` moves the elements.
-  __device__ __forceinline__ void rank_tile(Own& own, const List<Word>& from, int shift,
-                                            UInt32 first, UInt32 count) const {
+  // Loads the thread's elements of a tile.
+  __device__ __forceinline__ void load_tile(Items& items, const List<Word>& from, UInt32 first,
+                                            UInt32 count) const {
+    const UInt32 num_loads = loads_of(count);
+    const UInt32 own_first = first_of(num_loads);
+    const UInt32 own_end = min(count, own_first + num_loads * kWarpSize);
+    const Word* const keys = from.keys + first + own_first;
+    const UInt32* const indices = from.indices + first + own_first;
+#pragma unroll
+    for (UInt32 j = 0; j < kItemsPerThread; ++j) {
+      const bool is_element = own_first + j * kWarpSize < own_end;
+      items.keys[j] = is_element ? keys[j * kWarpSize] : Word{0};
+      items.indices[j] = is_element ? indices[j * kWarpSize] : 0;
+    }
+  }
+
+  // Counts a tile's digits: `in_tile` tells them, and `write_tile` moves the elements.
+  __device__ __forceinline__ void rank_tile(Ranks& ranks, const Items& items, int shift,
+                                            UInt32 count) const {
     const UInt32 lane = threadIdx.x % kWarpSize;
     const UInt32 warp = threadIdx.x / kWarpSize;
     const UInt32 num_loads = loads_of(count);
-    const UInt32 own_first = warp * num_loads * kWarpSize + lane;
-#pragma unroll
-    for (UInt32 j = 0; j < kItemsPerThread; ++j) {
-      const UInt32 i = own_first + j * kWarpSize;
-      const bool is_element = j < num_loads && i < count;
-      own.keys[j] = is_element ? from.keys[first + i] : Word{0};
-      own.indices[j] = is_element ? from.indices[first + i] : 0;
-    }
+    const UInt32 own_first = first_of(num_loads);
     UInt16* const own_bins = &shared.bins[warp * kBins];
     for (UInt32 digit = lane; digit < kBins; digit += kWarpSize) own_bins[digit] = 0;
     __syncwarp();  // the warp's bins are clear before it counts
@@ -100,11 +116,11 @@ struct TileSort {
     for (UInt32 j = 0; j < kItemsPerThread; ++j) {
       if (j >= num_loads) break;
       const bool is_element = own_first + j * kWarpSize < count;
-      const UInt32 digit = is_element ? digit_of(own.keys[j], shift) : kFullMask;
+      const UInt32 digit = is_element ? digit_of(items.keys[j], shift) : kFullMask;
       const UInt32 peers = __match_any_sync(kFullMask, digit);
       const UInt32 peers_below = peers & ((1u << lane) - 1);
       const UInt32 before = is_element ? UInt32{own_bins[digit]} : 0;
-      own.ranks[j] = before + __popc(peers_below);
+      ranks[j] = before + __popc(peers_below);
       __syncwarp();  // every lane has read its bin before the bin's first lane advances it
       if (is_element && peers_below == 0) {
         own_bins[digit] = static_cast<UInt16>(before + __popc(peers));
@@ -122,22 +138,22 @@ struct TileSort {
   }
 
   // Moves a ranked tile to the places of its digits, which move on.
-  __device__ __forceinline__ void write_tile(const Own& own, const List<Word>& to, int shift,
-                                             UInt32 count) const {
+  __device__ __forceinline__ void write_tile(const Items& items, const Ranks& ranks,
+                                             const List<Word>& to, int shift, UInt32 count) const {
     if (threadIdx.x < kBins) {
       const UInt32 digit = threadIdx.x;
       shared.distances[digit] = shared.places[digit] - shared.bins[digit];
       shared.places[digit] += in_tile(digit, count);
     }
     const UInt32 warp = threadIdx.x / kWarpSize;
-    const UInt32 own_first = warp * loads_of(count) * kWarpSize + threadIdx.x % kWarpSize;
+    const UInt32 own_first = first_of(loads_of(count));
     const UInt16* const own_bins = &shared.bins[warp * kBins];
 #pragma unroll
     for (UInt32 j = 0; j < kItemsPerThread; ++j) {
       if (j >= loads_of(count) || own_first + j * kWarpSize >= count) break;
-      const UInt32 place = own_bins[digit_of(own.keys[j], shift)] + own.ranks[j];
-      shared.keys[place] = own.keys[j];
-      shared.indices[place] = own.indices[j];
+      const UInt32 place = own_bins[digit_of(items.keys[j], shift)] + ranks[j];
+      shared.keys[place] = items.keys[j];
+      shared.indices[place] = items.indices[j];
     }
     __syncthreads();  // the tile is in order before it is written, and the bins may be cleared
 #pragma unroll 4
@@ -153,6 +169,11 @@ struct TileSort {
   // Loads of neighbours that each warp has of a tile, so that a short one is work for all warps.
   static __device__ __forceinline__ UInt32 loads_of(UInt32 count) {
     return (count + kThreads - 1) / kThreads;
+  }
+
+  // The first of the thread's elements of a tile. The others are a warp apart.
+  static __device__ __forceinline__ UInt32 first_of(UInt32 num_loads) {
+    return threadIdx.x / kWarpSize * num_loads * kWarpSize + threadIdx.x % kWarpSize;
   }
 
   // Turns the counts of a tile into places in it: by digit, then by warp.

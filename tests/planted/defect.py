@@ -24,6 +24,8 @@ WRONG = r"AssertionError"
 
 _PARTS = ("bench", "cudml", "kernels", "proof", "tests", "pyproject.toml")
 _TIME_LIMIT = 300
+#: Options of a test that is left out by default.
+_ALL_TESTS = ("--predictions", "--architectures", "some")
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class Defect:
 
     def _arguments(self) -> tuple[str, ...]:
         if self.tests:
-            return ("-m", "pytest", "-x", "-n", "0", "-p", "no:cacheprovider", "--predictions", *self.tests)
+            return ("-m", "pytest", "-x", "-n", "0", "-p", "no:cacheprovider", *_ALL_TESTS, *self.tests)
         return ("-m", "tests.planted", *self.cases)
 
 

@@ -635,16 +635,38 @@ DEFECTS = {
     ),
     "candidates without room are taken as listed": Defect(
         "kernels/top_k/grid_radix.cu",
-        "num_own > room ? 1u : 0u",
+        "num_own + (in_order ? 1 : 0) > room ? 1u : 0u",
         "0u",
         ("grid radix, a guess without room",),
         f"{UNWRITTEN}|{BOUNDS}|{WRONG}",
     ),
     "candidates that tie are not in order": Defect(
         "kernels/top_k/grid_radix.cu",
-        "if (by_digits) sort_by_network<Word, kThreads>(own_list, num_own);",
+        "if (by_digits && !in_order) sort_by_network<Word, kThreads>(own_list, num_own);",
         "",
-        ("grid radix, a guess and more results",),
+        ("grid radix, a guess in ascending order",),
+        WRONG,
+    ),
+    "a tile's elements are not in order of loads": Defect(
+        "kernels/top_k/put_in_order.cuh",
+        "in_loads * kEach - in_loads",
+        "0",
+        ("grid radix, a guess in order", "grid radix, a guess of bytes in order"),
+        f"{UNWRITTEN}|{WRONG}",
+    ),
+    "bits of listed keys are not seen": Defect(
+        "kernels/top_k/grid_radix.cu",
+        """    place.indices[rank] = index;
+    seen.add(key);""",
+        "    place.indices[rank] = index;",
+        ("grid radix, a guess in order", "grid radix, a guess and more results"),
+        WRONG,
+    ),
+    "elements of keys that several have are not read": Defect(
+        "kernels/top_k/grid_radix.cu",
+        "return !is_zero && (element & (kSign - 1)) <= static_cast<Bits>(order.infinity);",
+        "return true;",
+        ("grid radix, floats of every kind",),
         WRONG,
     ),
     "a search after a guess adds to its bins": Defect(

@@ -44,9 +44,10 @@ class Case:
     """A descriptor on a device; `path` None leaves the choice to the plan.
 
     `content` says what an input is full of: "few" different values, so that many tie, or "few but one",
-    "any" bits, or values in "ascending" or "descending" order, in ascending "steps", or all "equal", or
-    "close" but for one, or "in threes" that differ in the lowest bits; the greatest may be "in every eighth
-    load" of 16 bytes. A GRU has normal numbers instead. `length` is that of every sequence, None for any.
+    "any" bits, or values in "ascending" or "descending" order, in ascending "steps" or "pairs" that are far
+    apart, or all "equal", or "close" but for one, or "in threes" that differ in the lowest bits; the greatest
+    may be "in every eighth load" of 16 bytes. A GRU has normal numbers instead. `length` is that of every
+    sequence, None for any.
     Tensors begin `skew` elements after the start of a sector.
     """
 
@@ -200,6 +201,9 @@ def _content(tensor: TensorDesc, name: str, case: Case, rng: np.random.Generator
         return (upper << (8 * item - count.bit_length())) + (place % 3).astype(f"u{item}")
     if case.content == "steps":
         return (np.arange(count) * 21 // count).astype(f"u{item}")
+    if case.content == "pairs":
+        group, place = divmod(np.arange(count), 2048)
+        return (group * 1024 + place % 1024).astype(f"u{item}")
     if case.content == "equal":
         return np.ones(count, f"u{item}")
     if case.content == "in every eighth load":

@@ -172,6 +172,9 @@ CASES = {
     "grid radix, many ties": Case(top_k((1, 4500), 200, BYTE), "grid_radix"),
     # Every part of the workspace is used to its end: lists are full, rows many, sequences of full length.
     "grid radix, full lists": Case(top_k((2, 3000), 2500), "grid_radix"),
+    "grid radix, floats of every kind": Case(
+        top_k((1, 3000), 3000, DataType.FLOAT16), "grid_radix", TWO, "any"
+    ),
     "grid radix, lists of several tiles": Case(top_k((1, 10_000), 9000, LONG), "grid_radix", TWO, "any"),
     "grid radix by counting, a full list": Case(top_k((2, 512), 200), "grid_radix"),
     # Rows so long that a sample guesses a floor, which holds, leaves too few, or too many that tie.
@@ -180,13 +183,18 @@ CASES = {
     "grid radix, a guess and many results": Case(
         top_k((1, 66_001), 500, HALF), "grid_radix", TWO, "any", skew=1
     ),
-    "grid radix, a guess and more results": Case(top_k((1, 66_000), 1500, HALF), "grid_radix", TWO, "any"),
-    "grid radix, a guess in ascending order": Case(top_k((1, 33_000), 700), "grid_radix", TWO, "ascending"),
+    "grid radix, a guess and more results": Case(top_k((1, 33_000), 280), "grid_radix", TWO, "any"),
+    # All candidates are in the last part, more than a block ranks by counting.
+    "grid radix, a guess in ascending order": Case(top_k((1, 75_500), 600), "grid_radix", FOUR, "pairs"),
+    "grid radix, a guess in order": Case(top_k((1, 66_000), 1500, HALF), "grid_radix", TWO, "any"),
+    "grid radix, a guess of bytes in order": Case(
+        top_k((1, 140_001), 3000, BYTE), "grid_radix", TWO, "any", skew=1
+    ),
     "grid radix, a guess that is too high": Case(
         top_k((1, 65_500), 400), "grid_radix", TWO, "in every eighth load"
     ),
     # All candidates are in the last part, and their block has no room for them.
-    "grid radix, a guess without room": Case(top_k((1, 66_000), 5000), "grid_radix", FOUR, "ascending"),
+    "grid radix, a guess without room": Case(top_k((1, 66_000), 9000), "grid_radix", FOUR, "ascending"),
     "grid radix, a guess of ties": Case(top_k((1, 33_000), 100), "grid_radix", TWO, "equal"),
     "block radix, full lists": Case(top_k((2, 2000), 1800), "block_radix"),
     "block radix through memory, full lists": Case(top_k((2, 4000), 3500), "block_radix", NARROW),

@@ -42,7 +42,7 @@ _SAMPLED_LOADS = 2
 _GRID_STORAGE_BYTES = round_up(select_storage_bytes(_GRID_THREADS) + 4 * (NUM_BINS + 2), 8)
 
 #: `GridParams` of kernels/top_k/grid_radix.cu.
-_GRID_PARAMS = ParamStruct(*TOP_K_MEMBERS, "Int64 own_capacity")
+_GRID_PARAMS = ParamStruct(*TOP_K_MEMBERS, "Int64 own_capacity, lists_in_order")
 
 # kernels/top_k/tile_sort.cuh
 SORT_BINS = 256
@@ -68,14 +68,9 @@ _ORDERED_MIN_SLACK = 1024
 #: row twice more than a guess that holds (estimate).
 _LOADS_PER_SAMPLED = 4
 
-#: A block has room for at least this many times its even share of the candidates. Neighbours may be alike
+#: A block has room for at least this percentage of its even share of the candidates. Neighbours may be alike
 #: (estimate).
-_OWN_SHARES = 2
-
-#: Largest even share: a block puts its candidates in order. Before lists were sorted by tiles, 16777216
-#: float32 were predicted to take 63 us with a guess and 113 without for k = 25000, 117 and 135 for 250000,
-#: 358 and 210 for 1677721 (machine code).
-_MAX_OWN = 1 << 12
+_OWN_PERCENT = 150
 
 
 def can_take_blocks(selection: Selection, limits: Limits) -> bool:
@@ -147,11 +142,15 @@ def _blocks_per_row(selection: Selection, limits: Limits) -> int:
 
 
 class _Guess(NamedTuple):
-    """The rank in a sample of the floor, and the most candidates of a row and of a block."""
+    """The rank in a sample of the floor, and the most candidates of a row and of a block.
 
-    rank: int
-    row_capacity: int
-    own_capacity: int
+    A block lists its candidates in order, or puts them in order after.
+    """
+
+    rank: int = 0
+    row_capacity: int = 0
+    own_capacity: int = 0
+    lists_in_order: bool = False
 
 
 def _guess(selection: Selection, limits: Limits) -> _Guess | None:
@@ -171,12 +170,17 @@ def _guess(selection: Selection, limits: Limits) -> _Guess | None:
     candidates = round_up(ceil_div((most + 4 * isqrt(most)) * selection.row_length, sampled), 8)
     if _counts_pairs(selection, limits) and candidates > _counted_capacity(selection, limits):
         return None
-    # The network that puts a block's candidates in order pads them to a power of two.
     fitting = (limits.shared_bytes_per_block - _GRID_STORAGE_BYTES) // selection.pair_bytes
-    own_capacity = min(1 << (candidates - 1).bit_length(), 1 << (fitting.bit_length() - 1))
     share = ceil_div(candidates, blocks)
-    fits = share <= _MAX_OWN and min(candidates, _OWN_SHARES * share) <= own_capacity
-    return _Guess(rank, candidates, own_capacity) if fits else None
+    lists_in_order = not _counts_pairs(selection, limits) and share > _GRID_THREADS
+    if lists_in_order:
+        # A full list may lack some.
+        own_capacity = min(round_up(candidates + 1, 8), fitting & -8)
+    else:
+        # A network pads a block's candidates to a power of two.
+        own_capacity = min(1 << (candidates - 1).bit_length(), 1 << (fitting.bit_length() - 1))
+    fits = min(candidates, share * _OWN_PERCENT // 100) <= own_capacity
+    return _Guess(rank, candidates, own_capacity, lists_in_order) if fits else None
 
 
 def _tile_bytes(selection: Selection) -> int:
@@ -193,11 +197,9 @@ def grid_radix(selection: Selection, limits: Limits) -> Steps:
         capacity = min(wanted, _counted_capacity(selection, limits)) & -8
     else:
         capacity = _ordered_capacity(selection)
-    rank = own_capacity = 0
-    if guess := _guess(selection, limits):
-        rank, own_capacity = guess.rank, guess.own_capacity
-        capacity = max(capacity, guess.row_capacity)
-    own_bytes, tile_bytes = own_capacity * selection.pair_bytes, _tile_bytes(selection)
+    guess = _guess(selection, limits) or _Guess()
+    capacity = max(capacity, guess.row_capacity)
+    own_bytes, tile_bytes = guess.own_capacity * selection.pair_bytes, _tile_bytes(selection)
     list_bytes = max(capacity * selection.pair_bytes if by_counting else tile_bytes, own_bytes)
     num_digits = ceil_div(selection.element.bits, DIGIT_BITS)
     row_state_bytes = 4 * (64 + (num_digits + _SAMPLE_DIGITS) * NUM_BINS)
@@ -215,8 +217,11 @@ def grid_radix(selection: Selection, limits: Limits) -> Steps:
             list_capacity=capacity,
             sort_mode=BY_COUNTING if by_counting else BY_DIGITS,
             blocks_per_row=blocks_per_row,
-            sample_rank=rank,
-            more={"own_capacity": own_capacity},
+            sample_rank=guess.rank,
+            more={
+                "own_capacity": guess.own_capacity,
+                "lists_in_order": guess.lists_in_order,
+            },
         ),
         shared_bytes=_GRID_STORAGE_BYTES + list_bytes,
         cooperative=True,

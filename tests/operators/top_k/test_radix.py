@@ -51,7 +51,7 @@ SPREADS = ("normal", "half zeros", "few values", "ascending", "descending", "gre
 def test_a_floor_guessed_from_a_sample(
     spread: str, dtype: str, largest: bool, rng: np.random.Generator
 ) -> None:
-    """Of rows with NaNs, by pairs that are compared and by digits, of few candidates and of many."""
+    """Of rows with NaNs, by pairs that are compared and by digits; few candidates, or many in order."""
     limits = replace(GPU, num_multiprocessors=2)
     # Parts of eight loads for one of the sample, which begin anywhere in a load.
     row_length = 8 * 1024 * 2 * 16 // np.dtype(dtype).itemsize - 40
@@ -63,15 +63,17 @@ def test_a_floor_guessed_from_a_sample(
         values = values * 2.0**40 + 2.0**50
     x = np.clip(values * 20, -128, 127) if dtype == "int8" else values
     x = np.concatenate([[0], x]).astype(dtype)[1:][None]
-    for k in (60, 400, 1500):
+    for k in (60, 270, 1500):
         options = Options(k, path="grid_radix", largest=largest)
         (launch,) = launches(plan_for(x, options, limits))
         assert launch.params.values["sample_rank"] > 0
+        in_order = k == 1500 or (k == 270 and x.itemsize < 4)
+        assert launch.params.values["lists_in_order"] == in_order
         check_top_k(emulator.get_device(), x, options, limits)
 
 
 def test_rows_whose_floor_is_not_guessed() -> None:
-    """Short, ragged and strided rows, and a k that gives a block more candidates than it sorts."""
+    """Short, ragged and strided rows, and a k that gives a block more candidates than it has room for."""
     limits = replace(GPU, num_multiprocessors=2)
     long = 4 * 1024 * 2 * 4
 
@@ -85,7 +87,8 @@ def test_rows_whose_floor_is_not_guessed() -> None:
     assert rank(long - 1, 300) == 0
     assert rank(long, 300, length_type=DataType.INT32) == 0
     assert rank(2 * long, 300, axis=0) == 0
-    assert rank(4 * long, 20_000) == 0
+    assert rank(4 * long, 20_000) > 0
+    assert rank(4 * long, 40_000) == 0
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int8", "int64"])
@@ -98,3 +101,28 @@ def test_lists_of_several_tiles(dtype: str, rng: np.random.Generator) -> None:
         (launch,) = launches(plan_for(x, Options(k, path="grid_radix"), limits))
         assert launch.grid == (2, 1, 1)
         check_top_k(emulator.get_device(), x, Options(k, path="grid_radix"), limits)
+
+
+@pytest.mark.parametrize("largest", [True, False], ids=["largest", "smallest"])
+@pytest.mark.parametrize("dtype", ["float16", "int16", "uint16"])
+def test_every_element_of_16_bits(dtype: str, largest: bool, rng: np.random.Generator) -> None:
+    """Elements are made from their keys, but for zeros and NaNs, which keep their bits."""
+    x = rng.permutation(1 << 16).astype(np.uint16).view(dtype)[None]
+    options = Options(x.size, path="grid_radix", largest=largest)
+    check_top_k(emulator.get_device(), x, options, replace(GPU, num_multiprocessors=2))
+
+
+@pytest.mark.parametrize("length_offset", [0, 1, 4000])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "int64"])
+def test_lists_in_order_of_parts_of_any_length(
+    dtype: str, length_offset: int, rng: np.random.Generator
+) -> None:
+    """A part's last tile may be short, and begin anywhere in a load; many of a tile are listed, or few."""
+    limits = replace(GPU, num_multiprocessors=2)
+    row_length = 8 * 1024 * 2 * 16 // np.dtype(dtype).itemsize + length_offset
+    x = (rng.standard_normal(row_length + 1) * 30).astype(dtype)[1:][None]
+    x[:, row_length // 3 : row_length // 2] += 60
+    options = Options(row_length // 8, path="grid_radix")
+    (launch,) = launches(plan_for(x, options, limits))
+    assert launch.params.values["lists_in_order"]
+    check_top_k(emulator.get_device(), x, options, limits)
