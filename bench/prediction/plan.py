@@ -118,11 +118,13 @@ def _tune(scan: Scan[Any], points: list[Any], options: argparse.Namespace) -> in
 
 
 def _known(scan: Scan[Any], by_tree: ByTree[Any], points: list[Any], seed: int) -> list[Any]:
-    """The rows of the table of drawn problems, with as many more as there are points."""
+    """The rows of the table of drawn problems, with as many more as there are points, and those served."""
     known = scan.read(scan.drawn_table)[1]
     if known:
         candidates = drawn(scan, _CANDIDATES * len(points), seed)
         points = by_tree.least_certain(scan.corrected(known), candidates, len(points))
+    in_table = {row.point for row in known}
+    points = [*points, *(point for point in scan.served() if point not in in_table)]
     unique = {row.point: row for row in known + rows_of(scan, points)}
     scan.drawn_table.write_text(scan.table_text(predicted_by(nvrtc_version()), unique.values()))
     return [*unique.values()]

@@ -180,7 +180,8 @@ class Scan(Generic[P]):
 
     `draw` makes a point of the operator's whole domain from random numbers. `findings` are an operator's own,
     beside points for which another path takes less time. `corrects` says whether times corrected by measured
-    points choose better for others that were measured.
+    points choose better for others that were measured. `served` are points that a choice knows beside drawn
+    ones.
     """
 
     operator: str
@@ -191,6 +192,7 @@ class Scan(Generic[P]):
     choosing: Choosing[P, Any]
     findings: Callable[[Iterable[Row[P]]], Iterable[str]] = lambda rows: ()
     corrects: bool = False
+    served: Callable[[], list[P]] = list
 
     @property
     def table(self) -> Path:

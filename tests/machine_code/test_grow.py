@@ -10,7 +10,7 @@ import pytest
 
 from bench.prediction.grow import ByTree
 from bench.prediction.scan import Row, Scan, scan_of
-from bench.prediction.scans.top_k import SCAN, Point, RaggedPoint
+from bench.prediction.scans.top_k import SCAN, AscendingPoint, Point, RaggedPoint
 from bench.prediction.tune import Tuning
 from cudml.operators.path import Choice, Path
 from cudml.operators.tree import Tree
@@ -158,9 +158,23 @@ def test_known_problems(operator: str) -> None:
     assert all(row.time_us > 0 for row in rows)
 
 
-def test_known_problems_of_top_k_are_ragged_or_not() -> None:
+def test_known_problems_of_top_k() -> None:
+    """Rows of equal lengths, ragged ones, and the benchmark's, which also ascend."""
     _, rows = SCAN.read(SCAN.drawn_table)
-    assert {type(row.point) for row in rows} == {Point, RaggedPoint}
+    points = {row.point for row in rows}
+    assert {type(point) for point in points} == {Point, RaggedPoint, AscendingPoint}
+    served = SCAN.served()
+    assert {type(point) for point in served} == {Point, AscendingPoint}
+    assert set(served) <= points
+
+
+def test_rows_of_a_known_problem_ascend() -> None:
+    operands = AscendingPoint("rows", "float16", 3, 50, 4).operands()
+    others = Point("rows", "float16", 3, 50, 4).operands()
+    rows, other_rows = (given["input_tensor"].view(np.float16).reshape(3, 50) for given in (operands, others))
+    assert (rows[:, 1:] >= rows[:, :-1]).all()
+    assert (rows != other_rows).any()
+    assert (np.sort(other_rows, axis=1) == rows).all()
 
 
 @pytest.mark.parametrize("operator", TREES)

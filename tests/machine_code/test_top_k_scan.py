@@ -21,7 +21,7 @@ _, RECORDED = SCAN.read()
 #: of 16384 rows of float16, k = 8: 1025 elements take another shape of `warp_select`, and no path is faster.
 #: Of shapes that are not compiled, 16 lanes with 8 units of 16 elements would take 27.0 us, 1.498 times as
 #: much. The other is from 1024 words, which a warp sorts, to 1025.
-JUMPS, DEAR, MEASURED_DEAR, CORRECTED_DEAR = 2, 18, 10, 5
+JUMPS, DEAR, MEASURED_DEAR, CORRECTED_DEAR = 2, 16, 7, 3
 
 
 #: Problems off the scan's lines, and the path whose corrected time is the least, or nearly so.
@@ -84,7 +84,7 @@ OFF_THE_LINES = {
     RaggedPoint("rows", "int32", 577, 917, 42): "warp_sort",
     RaggedPoint("rows", "int64", 76, 41_516, 35): "cluster",
     RaggedPoint("rows", "int64", 271, 469, 74): "warp_sort",
-    RaggedPoint("rows", "int64", 1728, 26, 6): "warp_select",
+    RaggedPoint("rows", "int64", 1728, 26, 6): "columns",
     RaggedPoint("columns", "float64", 73, 3201, 2221): "block_radix",
     RaggedPoint("columns", "float64", 4380, 659, 659): "warp_sort",
     Point("columns", "uint16", 3, 3_664_775, 3290): "grid_radix",

@@ -139,7 +139,7 @@ def test_the_command_keeps_a_tree_that_chooses_better(
 ) -> None:
     """Than one that is grown from a few problems."""
     pytest.importorskip("sklearn", reason="a tree is grown by scikit-learn")
-    scan = replace(scan_of(operator), points=lambda: [])
+    scan = replace(scan_of(operator), points=lambda: [], served=lambda: [])
     monkeypatch.setattr(tree, "path_of", lambda operator: file)
     monkeypatch.setattr(Scan, "drawn_table", tmp_path / "table")
     monkeypatch.setattr(command, "rows_of", rows_with(scan.choosing.numbers))
@@ -151,9 +151,10 @@ def test_the_command_keeps_a_tree_that_chooses_better(
 def test_the_command_grows_a_tree_that_chooses_better(
     tmp_path: File, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By times by which a short tree is right. Drawn problems are added to those of before."""
+    """By times by which a short tree is right. Drawn and served problems are added to those of before."""
     pytest.importorskip("sklearn", reason="a tree is grown by scikit-learn")
-    scan = replace(scan_of("top_k"), points=lambda: [])
+    served = scan_of("top_k").served()
+    scan = replace(scan_of("top_k"), points=lambda: [], served=lambda: served)
     before = scan.choosing.numbers
     row_length = before.features.index("row_length")
     rows_of = rows_with(Tree(before.features, Question(row_length, 500, ("warp_sort",), ("block_radix",))))
@@ -169,9 +170,10 @@ def test_the_command_grows_a_tree_that_chooses_better(
     assert command._tune(scan, drawn, argparse.Namespace(seed=3)) == 0
     points = [row.point for row in scan.read(table)[1]]
     assert points[:100] == first
-    assert set(points[100:]) <= set(command.drawn(scan, 2000, 3))
-    assert set(points[100:]) != set(drawn)
-    assert len(set(points)) == 300
+    assert set(points[100:300]) <= set(command.drawn(scan, 2000, 3))
+    assert set(points[100:300]) != set(drawn)
+    assert points[300:] == served
+    assert len(set(points)) == len(points)
     source, *lines = file.read_text().splitlines()
     origin = "Measured on a GPU, 14 points; else: Predicted, not measured. NVRTC 13.0."
     assert source.startswith(f"# {origin} regret: ")

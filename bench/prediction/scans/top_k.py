@@ -18,6 +18,7 @@ from bench.prediction.draw import log_uniform, one
 from bench.prediction.grow import ByTree
 from bench.prediction.scan import Row, Scan
 from bench.sources import Source
+from bench.top_k import CASES
 from cudml.dtypes import element_type_of
 from cudml.enums import AxisDirection, DataType
 from cudml.operators.top_k import operator as top_k
@@ -101,9 +102,9 @@ class Point(scan.Point):
 
     @classmethod
     def of_cells(cls, cells: Mapping[str, str]) -> "Point":
-        """The point whose fields a table has; ragged ones are marked in the first."""
-        *ragged, layout = cells["layout"].split()
-        kind = RaggedPoint if ragged else Point
+        """The point whose fields a table has; ragged and ascending ones are marked in the first."""
+        *mark, layout = cells["layout"].split()
+        kind = {"ragged": RaggedPoint, "ascending": AscendingPoint}[mark[0]] if mark else Point
         sizes = (int(cells[name]) for name in ("num_rows", "row_length", "k"))
         return kind(layout, cells["dtype"], *sizes)
 
@@ -250,6 +251,30 @@ class RaggedPoint(Point):
         return f"{super().contents} of {self.num_rows} rows up to {self.row_length}"
 
 
+@dataclass(frozen=True, order=True)
+class AscendingPoint(Point):
+    """Contiguous rows in ascending order: each element is better than all before it."""
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}, ascending"
+
+    def cells(self) -> list[str]:
+        """The fields, as the table has them."""
+        layout, *others = super().cells()
+        return [f"ascending {layout}", *others]
+
+    def operands(self) -> dict[str, np.ndarray]:
+        """The same numbers as other rows."""
+        operands = super().operands()
+        rows = operands["input_tensor"].view(self.dtype).reshape(self.num_rows, self.row_length)
+        return {**operands, "input_tensor": aligned(np.sort(rows, axis=1)).view(np.uint8).ravel()}
+
+    @property
+    def contents(self) -> str:
+        """Numbers of this type in order."""
+        return f"{super().contents}, ascending rows of {self.row_length}"
+
+
 def draw(random: np.random.Generator) -> Point:
     """Rows or columns, even or ragged, of any number, length and k up to what is predicted in seconds."""
     layout, dtype = one(random, "rows", "rows", "columns"), one(random, *_DTYPES)
@@ -261,6 +286,22 @@ def draw(random: np.random.Generator) -> Point:
         k = row_length
     kind = one(random, Point, Point, RaggedPoint)
     return kind(layout, dtype, num_rows, row_length, k)
+
+
+def served() -> list[Point]:
+    """The benchmark's problems, ascending rows among them, but for those larger than any that is drawn."""
+    points: set[Point] = set()
+    for case in CASES:
+        if case.inner == 1:
+            kind = AscendingPoint if case.pattern == "ascending" else Point
+            points.add(kind("rows", case.dtype, case.num_rows, case.row_length, case.k))
+        elif case.num_rows == 1:
+            points.add(Point("columns", case.dtype, case.inner, case.row_length, case.k))
+    return sorted((point for point in points if _input_bytes(point) <= _MAX_BYTES), key=str)
+
+
+def _input_bytes(point: Point) -> int:
+    return point.num_rows * point.row_length * np.dtype(point.dtype).itemsize
 
 
 def _selection_of(point: Point) -> Selection:
@@ -279,4 +320,4 @@ _BY_TREE = ByTree(
     devices=(HOPPER.limits, replace(HOPPER.limits, max_cluster_blocks=1)),
 )
 
-SCAN = Scan("top_k", NAMES, Point, points, draw, _BY_TREE, jumps, corrects=True)
+SCAN = Scan("top_k", NAMES, Point, points, draw, _BY_TREE, jumps, corrects=True, served=served)

@@ -72,6 +72,11 @@ _LOADS_PER_SAMPLED = 4
 #: (estimate).
 _OWN_PERCENT = 150
 
+#: Results for each block above which blocks list their candidates in order, tile by tile, instead of sorting
+#: them by a network. 625 for each of 16 blocks were predicted to take 126 us in order and 114 by a network,
+#: 757 for each of 132 65 and 67, 1515 68 and 81 (machine code).
+_RESULTS_IN_ORDER = 700
+
 
 def can_take_blocks(selection: Selection, limits: Limits) -> bool:
     """Whether the device has warps."""
@@ -172,7 +177,7 @@ def _guess(selection: Selection, limits: Limits) -> _Guess | None:
         return None
     fitting = (limits.shared_bytes_per_block - _GRID_STORAGE_BYTES) // selection.pair_bytes
     share = ceil_div(candidates, blocks)
-    lists_in_order = not _counts_pairs(selection, limits) and share > _GRID_THREADS
+    lists_in_order = not _counts_pairs(selection, limits) and selection.k > _RESULTS_IN_ORDER * blocks
     if lists_in_order:
         # A full list may lack some.
         own_capacity = min(round_up(candidates + 1, 8), fitting & -8)

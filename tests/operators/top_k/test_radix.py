@@ -67,8 +67,7 @@ def test_a_floor_guessed_from_a_sample(
         options = Options(k, path="grid_radix", largest=largest)
         (launch,) = launches(plan_for(x, options, limits))
         assert launch.params.values["sample_rank"] > 0
-        in_order = k == 1500 or (k == 270 and x.itemsize < 4)
-        assert launch.params.values["lists_in_order"] == in_order
+        assert launch.params.values["lists_in_order"] == (k == 1500)
         check_top_k(emulator.get_device(), x, options, limits)
 
 
