@@ -19,6 +19,8 @@ struct TileSort {
   // The tile leaves room for the row's search in 64 KiB.
   static constexpr UInt32 kItemsPerThread = sizeof(Word) == 8 ? 4 : 8;
   static constexpr UInt32 kTile = kThreads * kItemsPerThread;
+  // Whether the next tile's loads are in flight while one is ranked: of 8 bytes, there are no registers left.
+  static constexpr bool kLoadsNext = sizeof(Word) < 8;
 
   struct Storage {
     SharedArray<Word, kTile> keys;
@@ -73,13 +75,13 @@ struct TileSort {
   __device__ __forceinline__ void move(const List<Word>& from, const List<Word>& to,
                                        int shift) const {
     Items next;
-    load_tile(next, from, begin, min(kTile, end - begin));
+    if constexpr (kLoadsNext) load_tile(next, from, begin, min(kTile, end - begin));
     for (UInt32 first = begin; first < end; first += kTile) {
-      const Items items = next;
       const UInt32 count = min(kTile, end - first);
-      // In flight while this tile is ranked.
+      if constexpr (!kLoadsNext) load_tile(next, from, first, count);
+      const Items items = next;
       const UInt32 after = first + count;
-      load_tile(next, from, after, min(kTile, end - after));
+      if constexpr (kLoadsNext) load_tile(next, from, after, min(kTile, end - after));
       Ranks ranks;
       rank_tile(ranks, items, shift, count);
       write_tile(items, ranks, to, shift, count);
