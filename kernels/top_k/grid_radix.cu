@@ -306,7 +306,7 @@ __device__ __forceinline__ UInt32 list_candidates_in_order(const RowPart<Word>& 
     list.keys[place] = key;
     list.indices[place] = index;
   };
-  // Blocks count their lists, all of whose threads meet for that, before they read them.
+  // No barrier: threads meet when blocks exchange their counts, before the list is read.
   return put_in_order<kOrderedLoads<Word>, false>(part, params,
                                                   AtOrAbove<Word>::of(floor_of(floor), params), 0,
                                                   {0, 0}, room, shared, put)

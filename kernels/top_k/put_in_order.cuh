@@ -113,8 +113,8 @@ struct PerLoad {
 // Calls put(place, key, index), by ascending index, for the elements above a threshold and the row's first
 // `num_equal` equal to it, as far as their places are below `end`; `beside` tells which an element is.
 // `before` are the counts where the part begins. Returns those where it ends, or where no place is left. A
-// thread has kLoads loads in flight while it places as many. Whoever reads what is put begins with a barrier,
-// as the sorts do. kInTurn is that of `block_exclusive_sum`.
+// thread has kLoads loads in flight while it places as many. A barrier has to follow before a list that `put`
+// writes is read; the sorts begin with one. kInTurn is that of `block_exclusive_sum`.
 template <UInt32 kLoads, bool kInTurn, class Word, int kThreads, class Beside, class Put>
 __device__ __forceinline__ Counts put_in_order(const RowPart<Word>& part, const TopKParams& params,
                                                const Beside& beside, UInt32 num_equal,

@@ -8,7 +8,7 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -60,8 +60,17 @@ class Point(scan.Point):
     row_length: int
     k: int
 
+    #: What a table and a text call rows that are not of equal lengths and in any order.
+    mark: ClassVar[str] = ""
+
     def __str__(self) -> str:
-        return f"{self.num_rows} {self.layout} of {self.row_length} {self.dtype}, k {self.k}"
+        told = f", {self.mark}" if self.mark else ""
+        return f"{self.num_rows} {self.layout} of {self.row_length} {self.dtype}, k {self.k}{told}"
+
+    def cells(self) -> list[str]:
+        """The fields, as the table has them, with the mark in the first."""
+        layout, *others = super().cells()
+        return [f"{self.mark} {layout}".lstrip(), *others]
 
     @property
     def desc(self) -> top_k.TopK1Desc:
@@ -103,10 +112,10 @@ class Point(scan.Point):
     @classmethod
     def of_cells(cls, cells: Mapping[str, str]) -> "Point":
         """The point whose fields a table has; ragged and ascending ones are marked in the first."""
-        *mark, layout = cells["layout"].split()
-        kind = {"ragged": RaggedPoint, "ascending": AscendingPoint}[mark[0]] if mark else Point
+        mark, _, layout = cells["layout"].rpartition(" ")
+        kinds = {kind.mark: kind for kind in (Point, RaggedPoint, AscendingPoint)}
         sizes = (int(cells[name]) for name in ("num_rows", "row_length", "k"))
-        return kind(layout, cells["dtype"], *sizes)
+        return kinds[mark](layout, cells["dtype"], *sizes)
 
 
 @dataclass(frozen=True)
@@ -220,13 +229,7 @@ def _jumps(rows: Iterable[Row[Point]], member: str) -> Iterator[str]:
 class RaggedPoint(Point):
     """Rows or columns with lengths of their own, from no element to all."""
 
-    def __str__(self) -> str:
-        return f"{super().__str__()}, ragged"
-
-    def cells(self) -> list[str]:
-        """The fields, as the table has them."""
-        layout, *others = super().cells()
-        return [f"ragged {layout}", *others]
+    mark = "ragged"
 
     @property
     def desc(self) -> top_k.TopK1Desc:
@@ -255,13 +258,7 @@ class RaggedPoint(Point):
 class AscendingPoint(Point):
     """Contiguous rows in ascending order: each element is better than all before it."""
 
-    def __str__(self) -> str:
-        return f"{super().__str__()}, ascending"
-
-    def cells(self) -> list[str]:
-        """The fields, as the table has them."""
-        layout, *others = super().cells()
-        return [f"ascending {layout}", *others]
+    mark = "ascending"
 
     def operands(self) -> dict[str, np.ndarray]:
         """The same numbers as other rows."""

@@ -173,11 +173,12 @@ def _guess(selection: Selection, limits: Limits) -> _Guess | None:
     # `most_sampled` of the kernel, and four standard deviations of it, in the row.
     most = rank + rank // 32 + 4
     candidates = round_up(ceil_div((most + 4 * isqrt(most)) * selection.row_length, sampled), 8)
-    if _counts_pairs(selection, limits) and candidates > _counted_capacity(selection, limits):
+    by_counting = _counts_pairs(selection, limits)
+    if by_counting and candidates > _counted_capacity(selection, limits):
         return None
     fitting = (limits.shared_bytes_per_block - _GRID_STORAGE_BYTES) // selection.pair_bytes
     share = ceil_div(candidates, blocks)
-    lists_in_order = not _counts_pairs(selection, limits) and selection.k > _RESULTS_IN_ORDER * blocks
+    lists_in_order = not by_counting and selection.k > _RESULTS_IN_ORDER * blocks
     if lists_in_order:
         # A full list may lack some.
         own_capacity = min(round_up(candidates + 1, 8), fitting & -8)
