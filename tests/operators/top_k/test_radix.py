@@ -111,7 +111,7 @@ def test_every_element_of_16_bits(dtype: str, largest: bool, rng: np.random.Gene
     check_top_k(emulator.get_device(), x, options, replace(GPU, num_multiprocessors=2))
 
 
-@pytest.mark.parametrize("length_offset", [0, 1, 4000])
+@pytest.mark.parametrize("length_offset", [-40, 0, 1, 4000])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "int64"])
 def test_lists_in_order_of_parts_of_any_length(
     dtype: str, length_offset: int, rng: np.random.Generator
@@ -119,8 +119,10 @@ def test_lists_in_order_of_parts_of_any_length(
     """A part's last tile may be short, and begin anywhere in a load; many of a tile are listed, or few."""
     limits = replace(GPU, num_multiprocessors=2)
     row_length = 8 * 1024 * 2 * 16 // np.dtype(dtype).itemsize + length_offset
-    x = (rng.standard_normal(row_length + 1) * 30).astype(dtype)[1:][None]
-    x[:, row_length // 3 : row_length // 2] += 60
+    # Below zero, which stands for what is past a part's end.
+    distances = 40 + np.clip(rng.standard_normal(row_length + 1) * 15, -39, 80)
+    distances[row_length // 3 : row_length // 2] /= 3
+    x = (-np.ceil(distances)).astype(dtype)[1:][None]
     options = Options(row_length // 8, path="grid_radix")
     (launch,) = launches(plan_for(x, options, limits))
     assert launch.params.values["lists_in_order"]
