@@ -6,6 +6,7 @@ The kernels have the constants, too, and `CONSTANTS` has the compilers compare t
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cudml.checks import camel
 from cudml.dtypes import ElementInfo, ExtendedType
@@ -253,8 +254,7 @@ class Layer:
         )
 
 
-@dataclass(frozen=True)
-class Shape:
+class Shape(NamedTuple):
     """How a kernel divides a layer.
 
     A thread has `thread_units` hidden units (with matrix instructions: tiles of rows of each gate). Each

@@ -1,7 +1,6 @@
 """How the kernels of a GRU divide a layer."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from cudml.operators.gru.clocks import CLOCKS, Clocks, grid_clocks, matrix_clocks
 from cudml.operators.gru.layer import (
@@ -48,7 +47,7 @@ _ROUND_BATCHES = (1, 2, 4, 8, 16)
 def _stored(shape: Shape, limits: Limits) -> Shape:
     """The shape with as many chunks in shared storage as fit."""
     fitting = (limits.shared_bytes_per_block - shape.shared_bytes) // shape.chunk_bytes
-    return replace(shape, num_stored_chunks=min(shape.num_spilled_chunks, fitting))
+    return shape._replace(num_stored_chunks=min(shape.num_spilled_chunks, fitting))
 
 
 def _filled(shape: Shape, limits: Limits, round_batch: int) -> Shape:
@@ -57,7 +56,7 @@ def _filled(shape: Shape, limits: Limits, round_batch: int) -> Shape:
     That takes one pass, and no more sequences than the block's threads finish at once.
     """
     if shape.num_passes == 1 and shape.group_batch <= round_batch:
-        fixed = replace(shape, is_fixed=True, fixed_bytes=shape.fixed_bytes + FIXED_INPUT_BYTES)
+        fixed = shape._replace(is_fixed=True, fixed_bytes=shape.fixed_bytes + FIXED_INPUT_BYTES)
         if fixed.shared_bytes <= limits.shared_bytes_per_block:
             return _stored(fixed, limits)
     return _stored(shape, limits)
@@ -157,15 +156,17 @@ def _grid_shapes_of(layer: Layer, limits: Limits, num_groups: int) -> Iterator[S
         product_batch=GRID_BATCH,
     )
     if num_passes == 1 and group_batch <= most:
-        fixed = replace(shape, is_fixed=True, fixed_bytes=FIXED_INPUT_BYTES)
+        fixed = shape._replace(is_fixed=True, fixed_bytes=FIXED_INPUT_BYTES)
         if fixed.shared_bytes <= limits.shared_bytes_per_block:
             yield _stored(fixed, limits)
     # There are two rounds at a time, and two passes.
     bias_bytes = BIASES_BYTES * num_passes * pass_units
+    shape = shape._replace(state_bytes=2 * state_bytes, fixed_bytes=bias_bytes)
     for round_batch in _ROUND_BATCHES:
-        rounds = replace(shape, round_batch=round_batch, state_bytes=2 * state_bytes, fixed_bytes=bias_bytes)
-        if round_batch < 2 * group_batch and rounds.shared_bytes <= limits.shared_bytes_per_block:
-            yield _stored(rounds, limits)
+        if round_batch < 2 * group_batch:
+            rounds = shape._replace(round_batch=round_batch)
+            if rounds.shared_bytes <= limits.shared_bytes_per_block:
+                yield _stored(rounds, limits)
 
 
 def matrix_shape(layer: Layer, limits: Limits, t: Clocks = CLOCKS) -> Shape | None:
@@ -217,7 +218,7 @@ def _matrix_shape_of(layer: Layer, limits: Limits, num_groups: int, tiles: int) 
     in_place -= in_place % MATRIX_LOADED_CHUNKS
     if in_place == 0:
         return None
-    return replace(shape, num_stored_chunks=in_place - shape.num_register_chunks)
+    return shape._replace(num_stored_chunks=in_place - shape.num_register_chunks)
 
 
 def step_shape(layer: Layer) -> Shape:

@@ -99,7 +99,7 @@ def _shape_of(stack: Stack, limits: Limits, num_groups: int) -> Shape | None:
         product_batch=WAVE_BATCH,
         is_fixed=True,
     )
-    shape = replace(shape, fixed_bytes=FIXED_INPUT_BYTES + num_stored * shape.chunk_bytes)
+    shape = shape._replace(fixed_bytes=FIXED_INPUT_BYTES + num_stored * shape.chunk_bytes)
     return shape if shape.shared_bytes <= limits.shared_bytes_per_block else None
 
 
