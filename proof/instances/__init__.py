@@ -7,6 +7,7 @@ code of a kernel has wherever it is compiled, by the kernel's function name; and
 if a descriptor has not one plan, the chosen one, but those of several paths, or none on some devices.
 """
 
+import functools
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -107,14 +108,15 @@ def random_size(rng: np.random.Generator, largest: int) -> int:
     return min(max(size, 1), largest)
 
 
-def instances(limits: Limits) -> list[KernelLaunch]:
+@functools.cache
+def instances(limits: Limits) -> tuple[KernelLaunch, ...]:
     """One launch for each kernel instance, the one with the most shared storage, ordered by name."""
     chosen: dict[tuple[str, str], KernelLaunch] = {}
     for launch in planned_launches(limits):
         key = (launch.source, launch.name_expression)
         if key not in chosen or launch.shared_bytes > chosen[key].shared_bytes:
             chosen[key] = launch
-    return [chosen[key] for key in sorted(chosen)]
+    return tuple(chosen[key] for key in sorted(chosen))
 
 
 def batches(limits: Limits, size: int = 6) -> list[list[KernelLaunch]]:
