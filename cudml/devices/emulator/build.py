@@ -38,9 +38,10 @@ _MODULE_FLAGS = ("-fno-math-errno", "-ffp-contract=off", "-fvisibility=hidden")
 _SERIAL_FLAGS = (*_MODULE_FLAGS, "-O2", "-march=native")
 # A build takes two thirds of -O2's time, and most kernels of a GPU run as fast here.
 _THREADED_FLAGS = (*_MODULE_FLAGS, "-O1", "-march=native")
-# Lines and inlined calls are all that messages need; variables take a third of the build. A loop that is
-# interrupted in a linkage stub would be reported without a line, so that calls do without stubs.
-_CHECKED_FLAGS = (*_MODULE_FLAGS, "-O1", "-g1", "-fno-plt")
+# Lines and inlined calls are all that messages need; variables take a third of the build, and -O1 half as
+# long again as -Og. A loop that is interrupted in a linkage stub would be reported without a line, so that
+# calls do without stubs.
+_CHECKED_FLAGS = (*_MODULE_FLAGS, "-Og", "-g1", "-fno-plt")
 _CHECKED_DEFINES = ("-DSIMT_CHECK",)
 _MEMORY_FUNCTIONS = ("memcpy", "memmove", "memset")
 # Not -march=native: the context switch saves only the registers of the base instruction set.
@@ -212,6 +213,15 @@ def _checked_link_flags(found: Compiler) -> tuple[str, ...]:
     return ("-fno-sanitize=undefined", *(f"-Wl,--wrap={name}" for name in _MEMORY_FUNCTIONS))
 
 
+def _libraries(found: Compiler) -> tuple[str, ...]:
+    """What a module is linked with besides the runtime.
+
+    Not the C++ library, which no kernel calls: GNU's linker takes longer for its symbols than for all else.
+    """
+    is_gnu = "Free Software Foundation" in found.version
+    return ("-nodefaultlibs", "-lm", "-lc", "-lgcc") if is_gnu else ()
+
+
 @cache
 def _require_sanitizer(found: Compiler) -> None:
     """Raise CompilerError if the compiler cannot instrument."""
@@ -260,7 +270,8 @@ def module(launch: KernelLaunch, *, is_checked: bool = False) -> Path:
         f"namespace launch_0 {{\n{assertions(launch)}\n}}\nSIMT_EXPORT({name_expression})\n"
     )
     link = ("-shared", *(_checked_link_flags(found) if is_checked else ()))
-    compiled_by = (found.version, *found.command, *flags, *link, _cpu())
+    libraries = _libraries(found)
+    compiled_by = (found.version, *found.command, *flags, *link, *libraries, _cpu())
     hashes = (sources.source_hash(source), sources.source_hash(SIGNATURE))
     key = _key(stub, *hashes, library.name, *compiled_by)
     function = "".join(c if c.isalnum() else "_" for c in name_expression)[:60]
@@ -277,7 +288,8 @@ def module(launch: KernelLaunch, *, is_checked: bool = False) -> Path:
         # Linked without the compiler's sanitizer libraries: the runtime implements their functions.
         code = path.with_suffix(".o")
         _run(scratch, [*found.command, *flags, *includes, "-c", str(text), "-o", str(code)], what)
-        _run(scratch, [*found.command, *link, str(code), str(library), "-o", str(path)], what)
+        linked = (str(code), str(library), *libraries)
+        _run(scratch, [*found.command, *link, *linked, "-o", str(path)], what)
         _require_library(found, path, "simt_kernel")
 
     return cache_files.cached(name, build)
