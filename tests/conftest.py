@@ -59,9 +59,12 @@ def pytest_configure(config: pytest.Config) -> None:
     """On the CPU, tests run the kernels of a GPU; the environment takes it to worker and child processes.
 
     Shells start background commands with SIGINT ignored. Tests that stop a call by Ctrl-C would never end.
+    Threads of OpenMP, which scikit-learn and PyTorch start, wait for each other in loops by default; with a
+    worker for each core, they would keep the others from theirs.
     """
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     os.environ["CUDML_EMULATOR"] = "check" if config.getoption("--sanitize") else "warp_lanes=32"
 
 
