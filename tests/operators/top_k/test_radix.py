@@ -119,7 +119,7 @@ def test_lists_in_order_of_parts_of_any_length(
     """A part's last tile may be short, and begin anywhere in a load; many of a tile are listed, or few."""
     limits = replace(GPU, num_multiprocessors=2)
     row_length = 8 * 1024 * 2 * 16 // np.dtype(dtype).itemsize + length_offset
-    # Below zero, which stands for what is past a part's end.
+    # All are negative: a zero read past a part's end would rank first.
     distances = 40 + np.clip(rng.standard_normal(row_length + 1) * 15, -39, 80)
     distances[row_length // 3 : row_length // 2] /= 3
     x = (-np.ceil(distances)).astype(dtype)[1:][None]
