@@ -19,7 +19,7 @@ from cudml.errors import DeviceError, a_type
 from cudml.functions.transfer import upload
 from cudml.tensors import is_injective, num_elements
 
-#: The part of a call's scratch that lengths made of a number are.
+#: Scratch slot for lengths given as one number.
 LENGTHS = -1
 
 #: The arguments that may be a list or a number instead of an array.

@@ -168,7 +168,7 @@ class Divisions(NamedTuple):
     shifts: tuple[int, ...]
 
 
-def divisions_of(sizes: Sequence[int], count: int) -> Divisions:
+def divisions_of(sizes: Iterable[int], count: int) -> Divisions:
     """How numbers below `count` are divided by each of the sizes."""
     is_wide = count >= MAX_NARROW_COUNT
     word_bits = 64 if is_wide else 32

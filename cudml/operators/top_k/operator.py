@@ -1,6 +1,7 @@
 """`TOP_K1` and `TOP_K`: the k largest or smallest elements of every sequence along an axis, in order."""
 
 from dataclasses import dataclass
+from operator import attrgetter
 
 from cudml.checks import (
     ALL_COUNTS,
@@ -215,7 +216,7 @@ def selection_of_desc(desc: TopK1Desc | TopKDesc, nan_last: bool) -> Selection:
         k=desc.k,
         axis_strides=(strides[0][axis], strides[1][axis], strides[2][axis]),
         outer=outer,
-        divisions=divisions_of([dimension.size for dimension in outer], num_rows),
+        divisions=divisions_of(map(attrgetter("size"), outer), num_rows),
         num_rows=num_rows,
         word=f"UInt{element.bits}",
         pair_bytes=element.size + 4,
