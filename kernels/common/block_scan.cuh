@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common/intrinsics.cuh"
+#include "common/lane_sum.cuh"
 #include "common/types.cuh"
 
 // The sum of `value` over the threads before this one; `total` becomes the sum over all.
@@ -13,12 +14,7 @@ __device__ __forceinline__ UInt32 block_exclusive_sum(
   constexpr int kWarps = kThreads / kWarpSize;
   const int lane = threadIdx.x % kWarpSize;
   const int warp = threadIdx.x / kWarpSize;
-  UInt32 sum = value;
-#pragma unroll
-  for (int distance = 1; distance < kWarpSize; distance *= 2) {
-    const UInt32 before = __shfl_up_sync(kFullMask, sum, distance);
-    if (lane >= distance) sum += before;
-  }
+  const UInt32 sum = sum_up_to_lane(value);
   if (lane == kWarpSize - 1) warp_sums[warp] = sum;
   __syncthreads();  // every warp's sum is written before any is read
   UInt32 warps_before = 0;

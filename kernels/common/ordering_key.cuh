@@ -37,3 +37,22 @@ __device__ __forceinline__ Word ordering_key(Word element, const Order& order) {
       bits ^ static_cast<Bits>((bits & kSign) != 0 ? order.negative_flip : order.positive_flip);
   return static_cast<Word>(is_nan ? static_cast<Bits>(order.nan_key) : key);
 }
+
+// The element with a key. Returns false if several elements have it: zeros of both signs, or any NaN.
+template <class Word, class Order>
+__device__ __forceinline__ bool element_of_key(Word& element, Word key, const Order& order) {
+  using Bits = Wide<Word>;
+  constexpr Bits kSign = Bits{1} << (8 * sizeof(Word) - 1);
+  // Both flips change the sign alike, so it tells which of them made the key.
+  Bits bits = key ^ static_cast<Bits>(order.positive_flip);
+  if ((bits & kSign) != 0) bits = key ^ static_cast<Bits>(order.negative_flip);
+  element = static_cast<Word>(bits);
+  const bool is_zero = element == 0 && order.negative_zero != 0;
+  return !is_zero && (element & (kSign - 1)) <= static_cast<Bits>(order.infinity);
+}
+
+// A digit of kBits bits of a key's complement: the first key has the lowest.
+template <int kBits, class Word>
+__device__ __forceinline__ UInt32 falling_digit(Word key, int shift) {
+  return static_cast<UInt32>(~static_cast<Wide<Word>>(key) >> shift) & ((1 << kBits) - 1);
+}

@@ -468,8 +468,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     for_each([&](Word key, UInt32 index) {
       if (!cut.passes(key, index)) return;
       const UInt32 place = atomicAdd(&shared.select.num_listed, 1);
-      list.keys[place] = key;
-      list.indices[place] = index;
+      list.put(place, key, index);
     });
     __syncthreads();  // all are listed before they are counted
     rank_by_network<Word, kThreads>(list, shared.select.num_listed, k, length - 1, numbers,

@@ -57,10 +57,7 @@ __device__ __forceinline__ UInt32 list_first(const RowPart<Word>& row, const Top
     put_all_in_order<RowPart<Word>::kLoadsAhead, true>(
         row, params, threshold, num_equal, {0, 0},
         {threshold.num_above, max(threshold.num_equal, num_equal)}, shared,
-        [&](UInt32 place, Word key, UInt32 index) {
-          list.keys[place] = key;
-          list.indices[place] = index;
-        });
+        [&](UInt32 place, Word key, UInt32 index) { list.put(place, key, index); });
   }
   return threshold.num_above + num_equal;
 }

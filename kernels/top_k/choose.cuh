@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common/intrinsics.cuh"
+#include "common/lane_sum.cuh"
 #include "common/types.cuh"
 #include "top_k/find_cut.cuh"
 #include "top_k/fine_key.cuh"
@@ -87,11 +88,5 @@ __device__ __forceinline__ UInt64 warp_min(UInt64 value) {
 // The number of set bits in the lanes below this one.
 __device__ __forceinline__ UInt32 bits_below(UInt32 bits) {
   const UInt32 own = __popc(bits);
-  UInt32 sum = own;
-#pragma unroll
-  for (int distance = 1; distance < kWarpSize; distance *= 2) {
-    const UInt32 other = __shfl_up_sync(kFullMask, sum, distance);
-    if (threadIdx.x % kWarpSize >= distance) sum += other;
-  }
-  return sum - own;
+  return sum_up_to_lane(own) - own;
 }

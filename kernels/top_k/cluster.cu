@@ -5,6 +5,7 @@
 // Chosen when: all clusters run at once (8 blocks for few rows, 1 for many), and rows are long.
 #include "common/block_scan.cuh"
 #include "common/intrinsics.cuh"
+#include "common/lane_sum.cuh"
 #include "common/types.cuh"
 #include "top_k/bucket_rank.cuh"
 #include "top_k/cluster_share.cuh"
@@ -89,12 +90,7 @@ __device__ __forceinline__ void find_digit(const Threshold<Word>& threshold,
     own[i] = bins[first_bin - i];
     num_here += own[i];
   }
-  UInt32 above = num_here;
-#pragma unroll
-  for (int distance = 1; distance < kWarpSize; distance *= 2) {
-    const UInt32 before = __shfl_up_sync(kFullMask, above, distance);
-    if (lane >= distance) above += before;
-  }
+  UInt32 above = sum_up_to_lane(num_here);
   const UInt32 reached = __ballot_sync(kFullMask, above >= threshold.num_wanted ? 1 : 0);
   const int found = reached == 0 ? kWarpSize - 1 : __ffs(static_cast<int>(reached)) - 1;
   above -= num_here;
@@ -263,12 +259,7 @@ struct Listed {
   static __device__ __forceinline__ Listed read(UInt32* count, UInt32 rank) {
     const UInt32 lane = threadIdx.x % kWarpSize;
     const UInt32 own = lane < kBlocks ? *map_shared(count, lane % kBlocks) : 0;
-    UInt32 sum = own;
-#pragma unroll
-    for (UInt32 distance = 1; distance < kBlocks; distance *= 2) {
-      const UInt32 below = __shfl_up_sync(kFullMask, sum, distance);
-      if (lane >= distance) sum += below;
-    }
+    const UInt32 sum = sum_up_to_lane<kBlocks>(own);
     return {__shfl_sync(kFullMask, sum, kBlocks - 1), warp_max(own),
             __shfl_sync(kFullMask, own, static_cast<int>(rank)), own, sum - own};
   }
@@ -336,9 +327,7 @@ __device__ __forceinline__ Listed<kBlocks> list_elements(const Share<Word, kBloc
   __syncthreads();  // all loads are listed before their elements are
   const UInt32 num_loads = shared.num_loads;
   const auto put = [&](UInt32 place, Word key, UInt32 index) {
-    if (place >= most) return;
-    list.keys[place] = key;
-    list.indices[place] = index;
+    if (place < most) list.put(place, key, index);
   };
   // Lists the elements of the loads that matter(place), if they reach a key.
   const auto list_loads = [&](UInt32& count, Word least, auto matters) {
@@ -517,8 +506,7 @@ __device__ __forceinline__ void rank_together(const List<Word>& own_list, Listed
   for (int j = 0; j < kListedPerThread; ++j) {
     if ((taken >> j & 1) != 0) {
       const UInt32 place = bins[bucket_of(keys[j], indices[j])] + places[j];
-      list.keys[place] = keys[j];
-      list.indices[place] = indices[j];
+      list.put(place, keys[j], indices[j]);
     }
   }
   __syncthreads();  // buckets are complete before they are compared
@@ -572,8 +560,7 @@ __device__ __forceinline__ void rank_together(const List<Word>& own_list, Listed
       for (int j = 0; j < kListedPerThread; ++j) {
         if ((taken >> j & 1) != 0) {
           const UInt32 place = bins[places[j]] + orders[j];
-          list.keys[place] = keys[j];
-          list.indices[place] = indices[j];
+          list.put(place, keys[j], indices[j]);
         }
       }
       __syncthreads();  // parts are complete before they are compared

@@ -37,8 +37,7 @@ struct Filter {
   // The word is a key, or bits that `make_keys` will make one of.
   __device__ __forceinline__ void append(Word word, UInt32 index) {
     const UInt32 place = atomicAdd(&shared.num_listed, 1);
-    list.keys[place] = word;
-    list.indices[place] = index;
+    list.put(place, word, index);
     is_full = is_full || place >= room;
   }
 
@@ -143,8 +142,7 @@ struct Filter {
         if (high > threshold.prefix ||
             (high == threshold.prefix && by_index.high_part(~indices[j]) >= by_index.prefix)) {
           const UInt32 place = atomicAdd(&shared.num_listed, 1);
-          list.keys[place] = keys[j];
-          list.indices[place] = indices[j];
+          list.put(place, keys[j], indices[j]);
         }
       }
     }

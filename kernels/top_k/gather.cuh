@@ -29,10 +29,8 @@ __device__ __forceinline__ void put_missing(const RowPart<Word>& part, UInt32 be
 template <class Word, int kThreads>
 __device__ __forceinline__ void list_missing(const List<Word>& list, const RowPart<Word>& part,
                                              UInt32 begin, UInt32 end) {
-  put_missing<Word, kThreads>(part, begin, end, [&](UInt32 place, Word key, UInt32 index) {
-    list.keys[place] = key;
-    list.indices[place] = index;
-  });
+  put_missing<Word, kThreads>(
+      part, begin, end, [&](UInt32 place, Word key, UInt32 index) { list.put(place, key, index); });
 }
 
 // The index of a listed element; for a missing one, some index of the row.
@@ -70,8 +68,7 @@ __device__ __forceinline__ void list_in_any_order(const RowPart<Word>& row,
     if (threshold.high_part(key) >= threshold.prefix) {
       const UInt32 place = atomicAdd(&shared.num_listed, 1);
       if (place >= expected) return;
-      list.keys[place] = key;
-      list.indices[place] = index;
+      list.put(place, key, index);
     }
   });
   __syncthreads();  // all are listed before they are counted
@@ -108,8 +105,7 @@ __device__ __forceinline__ UInt32 shorten_list(Threshold<Word> threshold, const 
   for (int j = 0; j < kPerThread; ++j) {
     if (indices[j] != kFullMask && threshold.high_part(keys[j]) >= threshold.prefix) {
       const UInt32 place = atomicAdd(&shared.num_listed, 1);
-      list.keys[place] = keys[j];
-      list.indices[place] = indices[j];
+      list.put(place, keys[j], indices[j]);
     }
   }
   __syncthreads();  // all that stay are listed before they are counted

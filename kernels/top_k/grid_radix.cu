@@ -266,8 +266,7 @@ __device__ __forceinline__ UInt32 list_candidates(const RowPart<Word>& part,
         if (key < lowest) return;
         const UInt32 place = atomicAdd(&shared.num_listed, 1);
         if (place >= room) return;
-        list.keys[place] = key;
-        list.indices[place] = index;
+        list.put(place, key, index);
       });
   __syncthreads();  // all are listed before they are counted
   return shared.num_listed;
@@ -302,10 +301,7 @@ __device__ __forceinline__ UInt32 list_candidates_in_order(const RowPart<Word>& 
                                                            const Threshold<Word>& floor,
                                                            const List<Word>& list, UInt32 room,
                                                            SelectShared& shared) {
-  const auto put = [&](UInt32 place, Word key, UInt32 index) {
-    list.keys[place] = key;
-    list.indices[place] = index;
-  };
+  const auto put = [&](UInt32 place, Word key, UInt32 index) { list.put(place, key, index); };
   // No barrier: threads meet when blocks exchange their counts, before the list is read.
   return put_in_order<kOrderedLoads<Word>, false>(part, params,
                                                   AtOrAbove<Word>::of(floor_of(floor), params), 0,
@@ -346,8 +342,7 @@ __device__ __forceinline__ bool list_by_guess(UInt32& count, const RowPart<Word>
   if (all.equal != 0 || all.above < params.k || all.above > params.list_capacity) return true;
   const List<Word> place = {list.keys + before.above, list.indices + before.above};
   const auto put = [&](UInt32 rank, Word key, UInt32 index) {
-    place.keys[rank] = key;
-    place.indices[rank] = index;
+    place.put(rank, key, index);
     seen.add(key);
   };
   // The sort by digits keeps the order of equal keys, and parts are in order of index.
@@ -410,25 +405,11 @@ __device__ __forceinline__ bool list_by_search(UInt32& count, UInt32 length,
     put_all_in_order<RowPart<Word>::kLoadsAhead, false>(part, params, threshold, num_equal, before,
                                                         after, shared.select,
                                                         [&](UInt32 place, Word key, UInt32 index) {
-                                                          list.keys[place] = key;
-                                                          list.indices[place] = index;
+                                                          list.put(place, key, index);
                                                           seen.add(key);
                                                         });
   }
   return true;
-}
-
-// The element with a key. Returns false if several elements have it: zeros of both signs, or any NaN.
-template <class Word, class Order>
-__device__ __forceinline__ bool element_of_key(Word& element, Word key, const Order& order) {
-  using Bits = Wide<Word>;
-  constexpr Bits kSign = Bits{1} << (8 * sizeof(Word) - 1);
-  // Both flips change the sign alike, so it tells which of them made the key.
-  Bits bits = key ^ static_cast<Bits>(order.positive_flip);
-  if ((bits & kSign) != 0) bits = key ^ static_cast<Bits>(order.negative_flip);
-  element = static_cast<Word>(bits);
-  const bool is_zero = element == 0 && order.negative_zero != 0;
-  return !is_zero && (element & (kSign - 1)) <= static_cast<Bits>(order.infinity);
 }
 
 // Ranks each pair of the list by counting the pairs before it. The warps of all blocks of the row share the
@@ -441,8 +422,7 @@ __device__ __forceinline__ void write_by_counting(const Word* __restrict__ input
                                                   const List<Word>& copy, UInt32 count,
                                                   UInt32 block) {
   for (UInt32 i = threadIdx.x; i < count; i += kThreads) {
-    copy.keys[i] = row_list.keys[i];
-    copy.indices[i] = row_list.indices[i];
+    copy.put(i, row_list.keys[i], row_list.indices[i]);
   }
   __syncthreads();  // the copy is complete before it is read
   const UInt32 lane = threadIdx.x % kWarpSize;

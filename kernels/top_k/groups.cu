@@ -284,9 +284,7 @@ __device__ __forceinline__ UInt32 list_elements(const RowLoads<Word>& row, const
     });
   };
   const auto put = [&](UInt32 place, Word key, UInt32 index) {
-    if (place >= most) return;
-    list.keys[place] = key;
-    list.indices[place] = index;
+    if (place < most) list.put(place, key, index);
   };
   if (threadIdx.x == 0) shared.select.num_listed = 0;
   __syncthreads();  // the counter is clear before anyone appends

@@ -14,4 +14,8 @@ struct List {
     return {reinterpret_cast<Word*>(begin),
             reinterpret_cast<UInt32*>(begin + capacity * static_cast<Int64>(sizeof(Word)))};
   }
+  __device__ __forceinline__ void put(UInt32 place, Word key, UInt32 index) const {
+    keys[place] = key;
+    indices[place] = index;
+  }
 };

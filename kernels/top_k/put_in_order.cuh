@@ -6,6 +6,7 @@
 
 #include "common/block_scan.cuh"
 #include "common/intrinsics.cuh"
+#include "common/lane_sum.cuh"
 #include "common/ordering_key.cuh"
 #include "common/types.cuh"
 #include "top_k/gather.cuh"
@@ -94,13 +95,7 @@ struct PerLoad {
   }
   // Places in a warp by load, then by lane: how many come before each load of this lane.
   __device__ __forceinline__ PerLoad before() const {
-    const UInt32 lane = threadIdx.x % kWarpSize;
-    Word up_to_lane = counts;
-#pragma unroll
-    for (UInt32 distance = 1; distance < kWarpSize; distance *= 2) {
-      const Word lower = __shfl_up_sync(kFullMask, up_to_lane, distance);
-      if (lane >= distance) up_to_lane += lower;
-    }
+    const Word up_to_lane = sum_up_to_lane(counts);
     const Word in_loads = __shfl_sync(kFullMask, up_to_lane, kWarpSize - 1);
     // A product with ones sums up the loads before each one.
     return {in_loads * kEach - in_loads + up_to_lane - counts};

@@ -30,12 +30,6 @@ struct RadixSort {
             min(static_cast<Int64>(count), begin + stretch)};
   }
 
-  // The digit of the complement: the largest key comes first.
-  template <class Word>
-  static __device__ __forceinline__ UInt32 digit_of(Word key, int shift) {
-    return static_cast<UInt32>(~static_cast<Wide<Word>>(key) >> shift) & (kBins - 1);
-  }
-
   // bins[digit * kWarps + warp] becomes the count of each warp's elements.
   template <class Word>
   __device__ __forceinline__ void count_digits(const List<Word>& from, int shift) const {
@@ -43,7 +37,7 @@ struct RadixSort {
     __syncthreads();  // bins are clear, and the last digit's moves are done
     const int warp = threadIdx.x / kWarpSize;
     for (Int64 i = begin + threadIdx.x % kWarpSize; i < end; i += kWarpSize) {
-      atomicAdd(&shared.bins[digit_of(from.keys[i], shift) * kWarps + warp], 1);
+      atomicAdd(&shared.bins[falling_digit<kBits>(from.keys[i], shift) * kWarps + warp], 1);
     }
     __syncthreads();  // every element is counted before the bins are summed
   }
@@ -76,7 +70,7 @@ struct RadixSort {
       const Int64 i = first + lane;
       const bool is_element = i < end;
       const Word key = is_element ? from.keys[i] : Word{0};
-      const UInt32 bin = is_element ? digit_of(key, shift) * kWarps + warp : kFullMask;
+      const UInt32 bin = is_element ? falling_digit<kBits>(key, shift) * kWarps + warp : kFullMask;
       UInt32 place = 0;
       const UInt32 peers = __match_any_sync(kFullMask, bin);
       if (is_element) place = shared.bins[bin] + __popc(peers & lanes_below);
@@ -84,8 +78,7 @@ struct RadixSort {
       if (is_element && (peers & lanes_below) == 0) shared.bins[bin] += __popc(peers);
       __syncwarp();  // the bins are advanced before the next elements read them
       if (is_element) {
-        to.keys[place] = key;
-        to.indices[place] = from.indices[i];
+        to.put(place, key, from.indices[i]);
       }
     }
   }

@@ -37,11 +37,6 @@ struct TileSort {
   UInt32 begin;  // of the block's stretch
   UInt32 end;
 
-  // The digit of the complement: the largest key comes first.
-  static __device__ __forceinline__ UInt32 digit_of(Word key, int shift) {
-    return static_cast<UInt32>(~static_cast<Wide<Word>>(key) >> shift) & (kBins - 1);
-  }
-
   // places[digit] becomes the number of the stretch's elements.
   __device__ __forceinline__ void count_digits(const Word* keys, int shift) const {
     for (int digit = threadIdx.x; digit < kBins; digit += kThreads) shared.places[digit] = 0;
@@ -56,7 +51,8 @@ struct TileSort {
       }
 #pragma unroll
       for (UInt32 j = 0; j < kItemsPerThread; ++j) {
-        if (first + j * kThreads < end) atomicAdd(&shared.places[digit_of(own[j], shift)], 1);
+        if (first + j * kThreads < end)
+          atomicAdd(&shared.places[falling_digit<kBits>(own[j], shift)], 1);
       }
     }
     __syncthreads();  // every element is counted before the counts are read
@@ -118,7 +114,7 @@ struct TileSort {
     for (UInt32 j = 0; j < kItemsPerThread; ++j) {
       if (j >= num_loads) break;
       const bool is_element = own_first + j * kWarpSize < count;
-      const UInt32 digit = is_element ? digit_of(items.keys[j], shift) : kFullMask;
+      const UInt32 digit = is_element ? falling_digit<kBits>(items.keys[j], shift) : kFullMask;
       const UInt32 peers = __match_any_sync(kFullMask, digit);
       const UInt32 peers_below = peers & ((1u << lane) - 1);
       const UInt32 before = is_element ? UInt32{own_bins[digit]} : 0;
@@ -153,7 +149,7 @@ struct TileSort {
 #pragma unroll
     for (UInt32 j = 0; j < kItemsPerThread; ++j) {
       if (j >= loads_of(count) || own_first + j * kWarpSize >= count) break;
-      const UInt32 place = own_bins[digit_of(items.keys[j], shift)] + ranks[j];
+      const UInt32 place = own_bins[falling_digit<kBits>(items.keys[j], shift)] + ranks[j];
       shared.keys[place] = items.keys[j];
       shared.indices[place] = items.indices[j];
     }
@@ -161,9 +157,8 @@ struct TileSort {
 #pragma unroll 4
     for (UInt32 i = threadIdx.x; i < count; i += kThreads) {
       const Word key = shared.keys[i];
-      const UInt32 place = shared.distances[digit_of(key, shift)] + i;
-      to.keys[place] = key;
-      to.indices[place] = shared.indices[i];
+      const UInt32 place = shared.distances[falling_digit<kBits>(key, shift)] + i;
+      to.put(place, key, shared.indices[i]);
     }
   }
 

@@ -5,6 +5,7 @@
 // Chosen when: rows have up to 2048 elements and k is small.
 #include "common/compiler.cuh"
 #include "common/intrinsics.cuh"
+#include "common/lane_sum.cuh"
 #include "common/types.cuh"
 #include "top_k/fine_key.cuh"
 #include "top_k/key_network.cuh"
@@ -73,13 +74,7 @@ struct Shape {
 // The sum of `own` over the lower lanes of the group; `total` becomes the sum over all of its lanes.
 template <int kLanes>
 __device__ __forceinline__ UInt32 sum_below(UInt32 own, UInt32& total) {
-  const UInt32 lane = threadIdx.x % kLanes;
-  UInt32 sum = own;
-#pragma unroll
-  for (int distance = 1; distance < kLanes; distance *= 2) {
-    const UInt32 other = __shfl_up_sync(kFullMask, sum, distance, kLanes);
-    if (lane >= static_cast<UInt32>(distance)) sum += other;
-  }
+  const UInt32 sum = sum_up_to_lane<kLanes>(own);
   total = __shfl_sync(kFullMask, sum, kLanes - 1, kLanes);
   return sum - own;
 }
