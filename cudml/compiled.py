@@ -130,7 +130,7 @@ class CompiledOperator:
         self._names = tuple(m.name for m in self._bound)
         self._in_order: Callable[[Mapping[str, Any]], tuple[Any, ...]] = itemgetter(*plan.operands)
         self._run = run
-        # Where checked arrays were, and their layouts.
+        # Addresses and layouts of arrays that were checked.
         self._good: Recent[Hashable, bool] = Recent(MAX_GOOD)
         # The arrays that were checked last, by identity; they are not kept alive.
         self._last: dict[str, Callable[[], Any]] = {}
@@ -249,7 +249,7 @@ class CompiledOperator:
             raise
 
     def _ensure_good(self, bindings: Mapping[str, Any], temporary_resource: Any) -> None:
-        """Check the arrays unless such arrays at the same addresses passed before; raise `BindingError`."""
+        """Check the arrays unless the same addresses and layouts passed before; raise `BindingError`."""
         place_of = self.device.address_and_layout
         try:
             described = [place_of(bindings[name]) for name in self._names]
@@ -267,7 +267,7 @@ class CompiledOperator:
             self._last_scratch = _no_array if temporary_resource is None else ref(temporary_resource)
 
     def _check_stream(self, stream: Any) -> None:
-        """Raise what is wrong with a stream, with the operator's name, if anything is."""
+        """Raise the error about a stream, with the operator's name, unless it can be used."""
         try:
             self.device.on_stream(stream)
         except (TypeError, ValueError) as error:

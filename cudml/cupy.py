@@ -23,13 +23,13 @@ __all__ = ["argpartition", "install_cupy", "partition", "top_k"]
 
 _ABSENT: Any = object()
 
-#: What `cudml.top_k` takes beyond the array API, too.
+#: Arguments of other libraries, and those of `cudml.top_k` that the array API lacks.
 _WORDS = {
     **words.TOP_K,
     **dict.fromkeys(("sorted", "nan", "lengths", "out", "stream"), "left out: cudml.top_k takes it"),
 }
 
-#: What NumPy's take, too.
+#: Arguments of NumPy's and other libraries' functions.
 _PARTITION_WORDS = {
     "kind": "left out: there is one way of partitioning",
     "order": "left out: arrays have no fields",
@@ -98,7 +98,7 @@ def argpartition(a: Any, kth: int | Iterable[int], axis: int | None = -1) -> Any
         At least 1-D, of a type of `cudml.top_k`.
     kth : int or sequence of int
         The places that are right afterwards; negative ones count from the end. Elements before such a place
-        are not greater than the one at it, those behind it not less.
+        are not greater than the element at it, elements behind it are not less.
     axis : int, optional
         Axis to partition along; None is that of the flattened array.
 
@@ -166,7 +166,7 @@ def partition(a: Any, kth: int | Iterable[int], axis: int | None = -1) -> Any:
 
 
 def install_cupy() -> Callable[[], None]:
-    """Make `top_k`, `argpartition` and `partition` CuPy's, so that NumPy's of a CuPy array run them.
+    """Put `top_k`, `argpartition` and `partition` in CuPy, so that NumPy's functions of CuPy arrays run them.
 
     `cupy.top_k` becomes `cudml.top_k`, which has NumPy's arguments. NumPy 2.6 has `top_k`: for a CuPy array
     it calls CuPy, which looks up the function by its name in the module `cupy`. `cupy.argpartition` and
@@ -176,7 +176,7 @@ def install_cupy() -> Callable[[], None]:
     Returns
     -------
     callable
-        Takes no arguments; puts back what was there before.
+        Takes no arguments; puts back the functions that were there before.
 
     Raises
     ------
@@ -251,7 +251,7 @@ def _partitioned(function: str, a: Any, kth: Any, axis: int | None) -> Any:
 
 
 def _beside(own: Callable[..., Any], former: Callable[..., Any]) -> Callable[..., Any]:
-    """A function for CuPy's module: cudml's, or the former one for what cudml does not take."""
+    """A function for CuPy's module: cudml's, or the former one for arrays that cudml does not take."""
 
     def chosen(a: Any, kth: Any, axis: int | None = -1) -> Any:
         is_taken = cuda.is_own(a) and a.dtype.name in _top_k._REALS and (axis is None or a.ndim > 0)
@@ -290,7 +290,7 @@ def _places(function: str, kth: Any, size: int, axis: int) -> tuple[int, int]:
     except TypeError:
         raise TypeError(f"{function}: kth is {kth!r}, must be an integer or a sequence of them") from None
     if not places or not all(-size <= place < size for place in places):
-        if size == 0 and places:  # NumPy says nothing of the places of nothing
+        if size == 0 and places:  # NumPy takes any places of an empty axis
             return 0, 0
         expected = f"from {-size} to {size - 1}, for the {size} elements of axis {axis}"
         raise ValueError(f"{function}: kth is {kth!r}, must be {expected}")

@@ -49,7 +49,7 @@ def top_k(
         As for `cudml.top_k`.
     lengths : array, list or int, optional
         As for `cudml.top_k`, as a Dask array or another: the number of elements of each row of the whole axis
-        that count. Chunks behind them are read and not looked at.
+        that count. Chunks behind these elements are read, and ignored.
     split_every : int or dict, optional
         How many chunks are merged at a time, 2 or more, by axis if a dictionary; None is Dask's own choice.
 
@@ -256,14 +256,14 @@ def _select(
     starts: Any,
     block_id: tuple[int, ...] = (),
 ) -> tuple[Any, Any, Any]:
-    """The top k of a chunk, with indices of the whole axis, and how many count in each row, None for all."""
+    """The top k of a chunk, with indices of the whole axis, and the numbers that count in rows, or None."""
     size, start = chunk.shape[axis], int(starts[block_id[axis]])
     count = min(k, size)
     if lengths is None:
         values, indices = _top_k.top_k(chunk, count, axis=axis, mode=mode, nan=nan)
         indices += start
         return values, indices, None
-    if lengths.dtype == np.uint64:  # which has numbers that int64 has not
+    if lengths.dtype == np.uint64:  # int64 does not hold all its numbers
         lengths = lengths.clip(0, start + size)
     ends = (lengths.astype(np.int64) - start).clip(0, size)
     values, indices = _ragged(chunk, count, ends, axis, mode, nan)
@@ -282,17 +282,17 @@ def _keep(part: Any, axis: Any, keepdims: bool) -> Any:
 
 
 def _merge(parts: Any, k: int, mode: Any, nan: Any, axis: tuple[int], keepdims: bool) -> tuple[Any, Any, Any]:
-    """The top k of several, which are in the order of the axis, so that equal values keep the lower index."""
+    """The top k of several parts in the order of the axis, so that equal values keep the lower index."""
     all_values, all_indices, counts = zip(*flatten([parts]), strict=True)
     values, indices = (np.concatenate(arrays, axis=axis[0]) for arrays in (all_values, all_indices))
     count = min(k, values.shape[axis[0]])
     if counts[0] is None:
         values, places = _top_k.top_k(values, count, axis=axis[0], mode=mode, nan=nan)
         return values, np.take_along_axis(indices, places, axis=axis[0]), None
-    # A row ends in one part, and has nothing in those behind it: what counts comes first in all of them.
+    # A row ends in one part, and has nothing in later parts: the elements that count come first in each row.
     total = sum(counts[1:], counts[0])
     values, places = _ragged(values, count, total, axis[0], mode, nan)
-    # The place of what is missing is -1, the last one, whose index is -1.
+    # The place of a missing element is -1, the last place, whose index is -1.
     return values, np.take_along_axis(indices, places, axis=axis[0]), total.clip(0, count)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-#: What DirectML returns for an invalid descriptor.
+#: DirectML's result code for an invalid descriptor.
 E_INVALIDARG = 0x80070057
 
 #: Similarity ratio (difflib's) from which an error suggests a known name for an unknown one.
@@ -18,7 +18,7 @@ def a_type(value: object) -> str:
 
 @dataclass(frozen=True)
 class Problem:
-    """One broken rule: the member in DirectML's spelling, the rule's name, what is expected, what came."""
+    """One broken rule: the member in DirectML's spelling, the rule's name, the expected value, the actual."""
 
     member: str
     rule: str
@@ -100,7 +100,7 @@ class ModelError(ValueError):
     expected, got : str
         The allowed values, and the actual one.
     others : tuple of ModelError
-        What else is malformed; the message has a line for each.
+        The errors about other malformed values; the message has a line for each.
     """
 
     def __init__(

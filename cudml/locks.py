@@ -1,7 +1,7 @@
-"""Locks and forks: a forked child has a single thread, so nobody else could release what another one held.
+"""Locks and forks: a forked child has a single thread, so a lock that another thread held is never released.
 
-The package's own locks are released by a fork. For those of others, Python's locks of modules among them,
-there is one lock that a fork waits for.
+A fork renews the package's own locks in the child. For the locks of other libraries and of Python, such as
+those of modules, there is one lock that a fork waits for.
 """
 
 import os
@@ -61,8 +61,8 @@ def import_unforked(name: str) -> "Any":
     Python never releases a module's lock in a child if a thread that the child does not have was importing
     the module. The child would wait for it forever on its own import.
 
-    No module may call this while it is imported itself: its thread would wait for one that holds `no_fork`,
-    which may be waiting for that module.
+    No module may call this while it is imported itself: its thread would wait for the thread that holds
+    `no_fork`, which may be waiting for that module.
     """
     with no_fork:
         return import_module(name)

@@ -32,8 +32,8 @@ WARP_LANES = 32
 #: Bytes of a sector, the least that a multiprocessor's cache loads.
 SECTOR_BYTES = 32
 
-#: What the memory of an H200 reads at once: every 8th float32 of a vector takes half as long as every 16th
-#: (bench/results/nvidia-h200.csv).
+#: Bytes that the memory of an H200 reads at once: every 8th float32 of a vector takes half as long as every
+#: 16th (bench/results/nvidia-h200.csv).
 MEMORY_PIECE_BYTES = 64
 
 #: Maximum number of blocks along the first dimension of a grid, the same on every GPU.
@@ -101,7 +101,7 @@ class Limits:
         return self.num_multiprocessors * self.max_threads_per_multiprocessor
 
     def lowered(self, most: Mapping[str, int]) -> "Limits":
-        """The limits with the named members at most so large."""
+        """The limits, with the named members lowered to these bounds."""
         known = {name: getattr(self, name) for name in most}
         changed = {name: bound for name, bound in most.items() if known[name] is None or bound < known[name]}
         return replace(self, **changed) if changed else self
@@ -140,13 +140,13 @@ class ParamStruct:
         self._names = tuple([name for name, _, _ in members])
         # From the last to the first, so that each can be replaced by its values.
         self._arrays = tuple(reversed(arrays))
-        # By the total number of values.
+        # Keyed by the total number of values.
         self._layouts: dict[int, Struct] = {}
 
     def pack(self, values: Mapping[str, Value]) -> bytes:
         """The bytes in C layout: each member at its natural alignment, padded at the end.
 
-        Arrays may be given by their first values, all by the same number of them; zeros follow.
+        Arrays may be given by their first values, the same number for every array; zeros follow.
         """
         if (*values,) != self._names:
             raise ValueError(f"the members are {', '.join(values)}, must be {', '.join(self._names)}")
@@ -343,7 +343,7 @@ class Workspace:
 
 
 class Cycle(NamedTuple):
-    """Steps that the end of a plan repeats: where they begin, how many they are, how many times they come."""
+    """Steps that repeat at the end of a plan: the index of the first, their number, how often they run."""
 
     first: int
     length: int
@@ -377,7 +377,7 @@ class Plan(NamedTuple):
 
     @property
     def cycle(self) -> Cycle | None:
-        """The steps that the plan's end repeats, if it does; a repetition has the same objects."""
+        """The steps that repeat at the plan's end, if any; repeated steps are the same objects."""
         steps, end = self.steps, len(self.steps)
         lengths = (n for n in range(1, end // 2 + 1) if steps[end - 1 - n] is steps[end - 1])
         length = next(lengths, None)

@@ -5,7 +5,7 @@ CUDML_CACHE_DIR        cache folder of compiled kernels; default `$XDG_CACHE_HOM
 CUDML_CACHE_SIZE       maximum size of the cache, such as `500M` or `2G`; default 1G
 CUDML_CXX              host compiler of the CPU emulator, as a command line; default: the first one found
 CUDML_EMULATOR         how the emulator runs kernels: `check`, or options such as `order=random,seed=3`
-CUDML_GRAPHS           0 records no CUDA graph of what a plan repeats; read when a plan is loaded
+CUDML_GRAPHS           0 records no CUDA graph of a plan's repeated steps; read when a plan is loaded
 CUDML_KEEP_SOURCE      1 keeps the generated sources next to the compiled modules
 CUDML_PRINT_PLAN       1 prints every plan when it is loaded
 CUDML_WAIT_LIMIT       seconds that a block waits for other blocks before it gives up; default 10; read when
@@ -80,7 +80,7 @@ def keep_source() -> bool:
 
 
 def record_graphs() -> bool:
-    """Whether steps that a plan repeats may be recorded as a CUDA graph."""
+    """Whether the repeated steps of a plan may be recorded as a CUDA graph."""
     return os.environ.get("CUDML_GRAPHS", "").lower() not in ("0", "false", "no", "off")
 
 

@@ -84,7 +84,7 @@ _Desc = TypeVar("_Desc", bound="PlainMembers")
 
 
 class PlainMembers:
-    """Makes members of a frozen dataclass plain, so that equal ones hash and print alike."""
+    """Makes members of a frozen dataclass plain, so that equal objects hash and print alike."""
 
     _integers: ClassVar[tuple[str, ...]] = ()
     _sequences: ClassVar[tuple[str, ...]] = ()
@@ -101,7 +101,7 @@ class PlainMembers:
 
     @classmethod
     def of_plain(cls: type[_Desc], members: dict[str, Any]) -> _Desc:
-        """The object with these members, which are plain already; those with a default may be left out.
+        """The object with these members, which are plain already; members with a default may be left out.
 
         The object takes over the dictionary.
         """
@@ -238,7 +238,7 @@ class TensorDesc(PlainMembers):
 
 
 def tensor_of(kind: ElementType, sizes: tuple[int, ...], array: Any = None) -> TensorDesc:
-    """An array that is broadcast to some sizes, with strides in elements; packed if it does not exist yet."""
+    """The descriptor of an array that is broadcast to `sizes`; packed if there is no array yet."""
     sizes = sizes or (1,)
     if array is None or (array.flags.c_contiguous and array.shape == sizes):
         return TensorDesc.of_plain({"data_type": kind, "sizes": sizes})

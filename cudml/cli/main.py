@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if getattr(sys, name) is None:  # closed by the parent process
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8"))
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a model may name what the terminal cannot show
+        sys.stdout.reconfigure(errors="backslashreplace")  # names in models may not be printable
     try:
         options = _parser().parse_args(arguments)
         code: int = options.run(options)

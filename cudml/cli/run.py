@@ -108,7 +108,7 @@ def _targets(names: Iterable[str], output: Path) -> dict[str, Path]:
     targets: dict[str, Path] = {}
     problems = []
     for name in names:
-        # A model's names may have any characters; the file is named by what a path may have.
+        # A model's names may have any characters; the file's name has only letters, digits, '.', '_' and '-'.
         target = output / ("".join(c if c.isalnum() or c in "._-" else "_" for c in name) + ".npy")
         problem = _problem_of(target, output)
         sharing = [other for other in targets if targets[other] == target]
@@ -123,7 +123,7 @@ def _targets(names: Iterable[str], output: Path) -> dict[str, Path]:
 
 
 def _problem_of(target: Path, output: Path) -> str | None:
-    """Why an output cannot be saved in a file, and what can; None if it can."""
+    """Why an output cannot be saved in a file, and what the file must be; None if it can be saved."""
     if not any(map(str.isalnum, target.stem)):
         return f"saved as {target.name}, must have a letter or a digit"
     try:
@@ -136,7 +136,7 @@ def _problem_of(target: Path, output: Path) -> str | None:
 
 
 def _row(name: str, value: Any, output: Path | None, target: Path | None) -> tuple[str, ...]:
-    """Save an output, if it has a file; return its name, dtype, shape and where or what it is."""
+    """Save an output, if it has a file; return its name, dtype, shape, and its file or its values."""
     array = value if isinstance(value, np.ndarray) else value.get()
     kind = (name, str(array.dtype), "x".join(map(str, array.shape)) or "scalar")
     if output is None or target is None:

@@ -1,4 +1,4 @@
-"""What `cudml demo` ends with: three uses, each compared with NumPy, and times beside NumPy's."""
+"""The end of `cudml demo`: three uses, each compared with NumPy, and times beside NumPy's."""
 
 import time
 from collections.abc import Callable
@@ -26,7 +26,7 @@ _FOLLOW, _SLOWNESS, _MARGIN, _STEEPNESS = 20.0, 3.0, 0.2, 80.0
 
 @dataclass(frozen=True)
 class Show:
-    """A use: what it is, what there is to see, and the outputs that were compared."""
+    """A use of cudml: its title, the lines to print, and the outputs that were compared."""
 
     title: str
     lines: tuple[str, ...]
@@ -91,7 +91,7 @@ def denoiser(device: Device) -> Show:
         before, after = states
         gru(x, **on_device, h0=before, linear_before_reset=True, out=(sequence, after))
         states.reverse()
-        floors.append(np.array(download(after)[0, 0]))  # on a CPU, what the next call but one overwrites
+        floors.append(np.array(download(after)[0, 0]))  # on a CPU, the next call but one overwrites it
     floor = np.stack(floors)
     exact, rounded = (
         gru_by_formulas(
@@ -141,7 +141,7 @@ def floor_tracker() -> tuple[np.ndarray, ...]:
 
 
 def times(device: Device) -> list[tuple[str, str, str]]:
-    """A table: a call of cudml and of NumPy, which computes on the CPU, each the best of several."""
+    """A table of the times of a call of cudml and of NumPy on the CPU, each the best of several."""
     rng = np.random.default_rng(2)
     logits = rng.normal(size=(8, 50257)).astype(np.float32)
     words = rng.normal(size=(32, 128, 64)).astype(np.float32)
@@ -200,7 +200,7 @@ def _verdict(check: Check) -> str:
 
 
 def _write(array: Any, values: np.ndarray) -> None:
-    """Replace what an array of a device has."""
+    """Replace the values of a device's array."""
     if isinstance(array, np.ndarray):
         array[...] = values
     else:
@@ -227,5 +227,5 @@ def _frames(sound: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _decibels(sound: np.ndarray) -> float:
-    """The root of the mean square."""
+    """The root of the mean square, in decibels."""
     return float(20 * np.log10(np.sqrt(np.mean(sound**2)) + 1e-9))

@@ -47,16 +47,16 @@ def get_device(name: str | None = None) -> Device:
     raise ValueError(f"device is {name!r}, must be 'cpu', 'cuda' or 'cuda:N' with N a device number")
 
 
-#: Array types of the devices' own libraries, once met -> what tells the device of such an array, and the
-#: devices by that.
+#: Array types of the devices' own libraries that `take` has met -> a function that returns an array's key,
+#: and the devices by key.
 own_types: dict[type, tuple[Callable[[Any], Any], Mapping[Any, Device]]] = {}
 
 
-#: Once `take` has met an array in a GPU's memory: what quickly makes an operand of a `Program` from another
-#: library's array, for work on a stream (None: the current one) that reads it or writes it. It returns None
-#: if `take` has to do it, else the operand, with `ptr`, its address, and `layout`, as of
-#: `Device.address_and_layout`, and what `Device.hold` takes if it is the only one. That is None if the work
-#: needs `Device.order_after`.
+#: Once `take` has met an array in a GPU's memory: a function that quickly makes an operand of a `Program`
+#: from another library's array. It takes the array, the stream of the work (None: the current one) and
+#: whether the work writes the array. It returns None if `take` has to do it. Otherwise it returns the
+#: operand, with its address `ptr` and its `layout`, as of `Device.address_and_layout`, and the argument of
+#: `Device.hold` if this is the only operand; None in place of that if the work needs `Device.order_after`.
 operand_makers: list[Callable[[Any, Any, bool], tuple[Any, dict[int, Any] | None] | None]] = []
 
 

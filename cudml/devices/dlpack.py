@@ -36,7 +36,7 @@ _KINDS = {0: ("i", (8, 16, 32, 64)), 1: ("u", (8, 16, 32, 64)), 2: ("f", (16, 32
 _BOOL = 6
 try:
     _ml_dtypes: Any = import_module("ml_dtypes")
-except Exception:  # absent, or built for another NumPy, which must not stop those who do not need it
+except Exception:  # absent, or built for another NumPy: an error only for arrays that need it
     _ml_dtypes = None
 
 #: `DLDataTypeCode` of the types of ml_dtypes -> the name there and the size in bits.
@@ -63,7 +63,7 @@ _unpack_old, _unpack_versioned = Struct(f"@{_TENSOR}").unpack_from, Struct(f"@II
 _unpack_type = Struct("@BBH").unpack
 
 # Takes the addresses of an object and of a name; raises ValueError unless it is a capsule of that name.
-# Of its own, because others declare the types of `pythonapi`'s.
+# A function object of its own, because others declare the argument types of `pythonapi`'s.
 _pointer_at = ctypes.PYFUNCTYPE(ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
@@ -136,7 +136,7 @@ def read_versioned(capsule: Any) -> tuple[int, Form, int]:
 
 
 def _read_old(capsule: Any) -> tuple[int, Form]:
-    """The same for a capsule without a version, which has no flags."""
+    """`read_versioned` for a capsule without a version, which has no flags."""
     try:
         pointer = _pointer_at(id(capsule), _OLD)
     except ValueError:
@@ -147,7 +147,7 @@ def _read_old(capsule: Any) -> tuple[int, Form]:
 
 
 def _numbers(ndim: int, shape: int, strides: int) -> bytes:
-    """The 64-bit numbers at the address of the shape and at that of the strides, if there is one."""
+    """The 64-bit numbers at the addresses of the shape and, unless null, of the strides."""
     places = (shape, strides) if strides else (shape,)
     return b"".join([memory[place : place + 8 * ndim] for place in places])
 
@@ -160,7 +160,7 @@ def _form(element: bytes, ndim: int, numbers: bytes) -> Form:
     shape, in_elements = values[:ndim], values[ndim:]
     if len(in_elements) < ndim:
         in_elements = packed_strides(shape)
-    # In the 64 bits of C: CuPy exports a stride of -2 as a number that wraps around to -2 * itemsize.
+    # Wrapped to 64 bits, as in C: CuPy exports a stride of -2 as a number that wraps around to -2 * itemsize.
     strides = tuple(ctypes.c_int64(step * dtype.itemsize).value for step in in_elements)
     return form_of(shape, strides, dtype)
 

@@ -21,7 +21,7 @@ class Form:
     Attributes
     ----------
     strides : tuple of int
-        In bytes.
+        The strides in bytes.
     low, num_bytes : int
         The lowest byte that is addressed, and the bytes from there to the highest, inclusive.
     is_packed : bool
@@ -96,13 +96,13 @@ def cuda_array(candidate: Any) -> Exported:
 
 @dataclass
 class _Place:
-    """Memory as NumPy reads it."""
+    """Memory with NumPy's array interface."""
 
     __array_interface__: dict[str, Any]
 
 
 def array_at(address: int, shape: Sequence[int], dtype: np.dtype[Any]) -> np.ndarray:
-    """NumPy's array of packed elements at an address of the CPU's memory, which the caller keeps."""
+    """A NumPy array of packed elements at an address in CPU memory, which the caller keeps alive."""
     sizes = tuple(map(int, shape))
     if 0 in sizes:  # NumPy takes no null pointer
         return np.empty(sizes, dtype)

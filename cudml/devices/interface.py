@@ -18,8 +18,9 @@ Layout = tuple[tuple[int, ...], tuple[int, ...] | None, Any, bool, int]
 class LaunchTooLargeError(ValueError):
     """Blocks of a launch must run at once, and the device has no room for all of them.
 
-    `limits` are the members of `Limits` that a launch with room would keep to, by name. Known only once the
-    kernel is built; the device may be shared (MPS), a part of a GPU (MIG), or have less room than it reports.
+    `limits` has the values of members of `Limits` that a launch must keep to, by name. They are known only
+    once the kernel is built: the device may be shared (MPS), a part of a GPU (MIG), or have less room than it
+    reports.
     """
 
     def __init__(self, message: str, **limits: int) -> None:
@@ -36,7 +37,7 @@ class Program(Protocol):
         """Run every step in order.
 
         `operands` follow `Plan.operands`; each is an array of the device whose address (of element
-        (0, ..., 0)) is used and whose shape is not looked at. `workspace` is a uint8 array of at least
+        (0, ..., 0)) is used and whose shape is ignored. `workspace` is a uint8 array of at least
         `Plan.temporary_bytes`; None takes `Device.scratch`, the only allocation. Memory that the plan leaves
         zero is the device's own. `stream` None is the current stream. `shift` bytes are added to the address
         of the first operand.
@@ -55,7 +56,7 @@ class Device(Protocol):
     has_fixed_arrays: bool
 
     def __hash__(self) -> int:
-        """Devices are compared by identity; each has a single object."""
+        """Devices are compared by identity; each device has a single object."""
 
     @property
     def limits(self) -> Limits:
@@ -87,8 +88,8 @@ class Device(Protocol):
     def scratch(self, num_bytes: int, outputs: Sequence[Array], stream: Any = None, part: int = 0) -> Array:
         """Allocate uninitialised bytes for one call that writes the outputs, ordered by the stream.
 
-        If the stream is being captured in a graph, they live as long as the outputs, and later captured calls
-        with the same outputs reuse them; parts are separate.
+        If the stream is being captured in a graph, the bytes live as long as the outputs, and later captured
+        calls with the same outputs reuse them; each `part` has bytes of its own.
         """
 
     def retain_for_graph(self, made: Sequence[Array], outputs: Sequence[Array]) -> None:
@@ -101,9 +102,9 @@ class Device(Protocol):
         """
 
     def sharing(self, shared: Sequence[Exported]) -> AbstractContextManager[None]:
-        """A context in which the device is current; other libraries' later work on memory they share waits.
+        """A context in which the device is current, around work on memory that other libraries share.
 
-        It waits for the work that is queued in the context.
+        The libraries' later work on that memory waits for the work that is queued in the context.
         """
 
     def check_stream(self, stream: Any) -> None:
@@ -113,13 +114,13 @@ class Device(Protocol):
         """Hold the memory of operands of `operand_makers`, by address, until the work on them is done."""
 
     def order_after(self, operands: Collection[Any], stream: Any = None) -> None:
-        """As `sharing` after work on the stream (None: the current one), for operands of `operand_makers`."""
+        """Like the end of `sharing`, for work on a stream (None: the current one) and `operand_makers`."""
 
     def raise_reported(self) -> None:
         """Raise KernelError if a finished kernel reported a failure, as the next call would."""
 
     def time(self, call: Callable[[], None]) -> float:
-        """Seconds that the device takes for the work that a call queues; waits for the end of it."""
+        """Seconds that the device takes for the work that a call queues; waits until the work is done."""
 
     def load(self, plan: Plan) -> Program:
         """Build the plan's kernels (cached) and bind everything but the operands.

@@ -1,18 +1,18 @@
-"""What exists only to save time in warm calls, with what each saves of a call's host time.
+"""Code that exists only to save time in warm calls, with the part of a call's host time that it saves.
 
 Nothing here is needed for a correct result. A shortcut that saves less than 3 % of a warm call is not kept.
 Each was measured by calls with and without it in turns: of `top_k` of a few elements on a CPU, which takes
 4.4 us, and on the CUDA path by `bench/test_overhead.py`.
 
-More are where they are used: the last place in `functions/slice.py` (16 % of `slice` on the CUDA path), the
-operands without arrays of `devices/cuda/sharing.py` (a DLPack tensor took 7.6 times as long as an array
+Others are where they are used: the last offsets in `functions/slice.py` (16 % of `slice` on the CUDA path),
+the operands without arrays of `devices/cuda/sharing.py` (a DLPack tensor took 7.6 times as long as an array
 before, and takes 1.5 times as long with them), and the tables of array types in `functions/calls.py`, for
 every call, and in `devices/__init__.py`, for calls that are planned. `torch/` keeps calls by PyTorch's own
-layouts, and calls the kernel of `topk` past
-the dispatcher (2.2 times as long with it, 1.5 without). Values that planning makes for each new
-shape (`Space`, `Selection`, `Argument`, ...) have slots and are not frozen: made faster than frozen ones and
-read faster than named tuples, 4 to 6 % of planning a call. The variables that programs and allocators share
-are those of one function (`_makers`, `_allocators` of `devices/cuda/`), not of one for each: 2 to 3 %.
+layouts, and calls the kernel of `topk` past the dispatcher (2.2 times as long with it, 1.5 without). Values
+that planning makes for each new shape (`Space`, `Selection`, `Argument`, ...) have slots and are not frozen:
+made faster than frozen values and read faster than named tuples, 4 to 6 % of planning a call. All programs
+and allocators share the variables of one function (`_makers`, `_allocators` of `devices/cuda/`), instead of
+having one function each: 2 to 3 %.
 """
 
 import ctypes
@@ -26,9 +26,9 @@ try:
 except ImportError:  # not POSIX: no emulator either
     _raw_environment = {}
 
-#: The memory of this process as pointers. In a NumPy array object, that to the data comes after the object's
-#: header, which NumPy's C ABI guarantees to compiled extensions. It saves 0.8 us over `__array_interface__`;
-#: `top_k` reads four addresses.
+#: The memory of this process as pointers. In a NumPy array object, the pointer to the data comes after the
+#: object's header, which NumPy's C ABI guarantees to compiled extensions. Reading it there saves 0.8 us over
+#: `__array_interface__`; `top_k` reads four addresses.
 POINTER_BYTES = ctypes.sizeof(ctypes.c_void_p)
 PLACE = object.__basicsize__ // POINTER_BYTES
 pointers: Any = (ctypes.c_size_t * (sys.maxsize // POINTER_BYTES)).from_address(0)

@@ -25,7 +25,7 @@ class WaitReport(ctypes.Structure):
 
 
 def set_up(report: WaitReport, any_address: int) -> None:
-    """Clear a report and set the current limit; `any_address` is that of the word shared by all kernels."""
+    """Clear a report and set the current limit; `any_address` is the address of all kernels' shared word."""
     report.any = any_address
     report.limit_ticks = min(math.ceil(settings.wait_limit() * _TICKS_PER_SECOND), _MAX_TICKS)
     report.wait = 0

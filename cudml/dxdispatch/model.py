@@ -190,7 +190,7 @@ def read_model(node: Node, source: SourceFolder) -> Model:
 
 
 def _each(read: Callable[..., Result], nodes: Mapping[str, Node], *others: Any) -> dict[str, Result]:
-    """What is read of each node, by name."""
+    """The result of `read` for each node, by name."""
     return dict(zip(nodes, all_of(partial(read, node, *others) for node in nodes.values()), strict=True))
 
 

@@ -63,7 +63,7 @@ def close_hint(name: str, names: Iterable[str]) -> str:
 
 
 def all_of(readers: Iterable[Callable[[], Any]]) -> list[Any]:
-    """What each reader returns; if some raise `ModelError`, one error with the problems of all."""
+    """The result of each reader; if some raise `ModelError`, raises one error with the problems of all."""
     results = []
     problems: list[ModelError] = []
     for read in readers:

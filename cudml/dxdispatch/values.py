@@ -260,7 +260,7 @@ def _opened(node: Node, source: SourceFolder) -> BinaryIO:
         try:
             return open_inside(source.folder, folder / node.text(), allow_outside=source.allow_outside)
         except OutsideError as error:
-            # The current folder is only a second guess, of interest if there is such a file.
+            # The current folder is only a second guess, worth a message if it has such a file.
             if outside is None and (folder is source.folder or os.path.lexists(error.place)):
                 outside = error.place
         except FileNotFoundError:

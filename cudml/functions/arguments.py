@@ -30,7 +30,7 @@ _FIRST_NAMES = ("a", "x", "input", "operand")
 
 Choice = TypeVar("Choice")
 
-#: No kernel needs more of an address than this many bytes.
+#: The largest alignment of an address that any kernel needs, in bytes.
 MAX_ALIGNMENT = 8
 
 
@@ -40,7 +40,7 @@ def wrong_argument(function: str, argument: str, got: object, expected: str) -> 
 
 
 def raise_all(function: str, errors: Sequence[Exception]) -> None:
-    """Raise one error with the texts of all, if there are any: TypeError if one is, else ValueError."""
+    """Raise one error with all texts, if there are errors: TypeError if any is one, else ValueError."""
     if errors:
         texts = [str(error).removeprefix(f"{function}: ") for error in errors]
         is_type = any(isinstance(error, TypeError) for error in errors)
@@ -48,7 +48,7 @@ def raise_all(function: str, errors: Sequence[Exception]) -> None:
 
 
 class Errors(list[Exception]):
-    """The errors of checks, each made in a `with` block of its own, for `raise_all`."""
+    """Collects the errors of checks for `raise_all`; each check runs in a `with` block of its own."""
 
     def __enter__(self) -> None:
         """Nothing to do."""
@@ -61,7 +61,7 @@ class Errors(list[Exception]):
 
 
 def advice(name: str, candidate: Any, maker: str) -> str:
-    """What to do if an argument is no array: make one, or, if it is a number, give the array before it."""
+    """Advice about an argument that is no array: to make one or, for a number, to put the array before it."""
     is_other = isinstance(candidate, (int, float)) and name in _FIRST_NAMES
     return "the array comes before numbers" if is_other else maker
 
@@ -117,11 +117,11 @@ class Argument:
     array : array or None
         None for an output that the call makes.
     shape : tuple of int
-        An input is broadcast to it.
+        The shape in the call; an input is broadcast to it.
     sizes : tuple of int
         The shape in the descriptor, which the operand's shape broadcasts to.
     alignment : int
-        The alignment that the kernels require of the address; 1 if they take it at `any_address`.
+        The alignment that the kernels require of the address; 1 if they take `any_address`.
     operand_shape : tuple of int or None
         If given, the operand is a packed array of that shape: a view, or if `is_copied` a separate array.
     """
@@ -170,11 +170,11 @@ class Argument:
 
 @dataclass(slots=True)
 class Request:
-    """Checked arguments: the arrays, and what else makes up the descriptor.
+    """Checked arguments: the arrays and the other contents of the descriptor.
 
-    The descriptor has `members` beside the tensors; the planner takes `options`, too. Nothing is computed if
-    every output is empty, or if `is_zero`, which sets the outputs to 0. If it `has_parts`, one plan may not
-    be enough. `places` say, for calls that have a place, which ones are allowed.
+    `members` are the descriptor's members that are no tensors; `options` go to the planner. Nothing is
+    computed if every output is empty, or if `is_zero`, which sets the outputs to 0. If it `has_parts`, one
+    plan may not be enough. `places` describe the allowed places, for calls that have a place.
     """
 
     inputs: Sequence[Argument]
@@ -196,8 +196,8 @@ def all_on_device(
 ) -> Arguments:
     """Arguments as plain arrays of the device that all of them are on; outputs may be left out.
 
-    Lengths may be a list, or a number for all places along some axes of the first argument. Raises what
-    `on_device` does, TypeError or ValueError if devices are mixed, ValueError for a read-only output.
+    Lengths may be a list, or one number for all places along `lengths_axes` of the first argument. Raises
+    what `on_device` does, TypeError or ValueError if devices are mixed, ValueError for a read-only output.
     """
     first_array, exported, first = on_device(function, input_names[0], inputs[0])
     arrays: dict[str, Array] = {input_names[0]: first_array}
@@ -232,8 +232,8 @@ def all_on_device(
 def on_stream(function: str, candidate: Any, stream: Any) -> AbstractContextManager[None]:
     """A context in which an array's GPU is the current one and a stream is that GPU's current one.
 
-    None leaves the current stream. Raises TypeError if it is not a stream or the array is on a CPU, which has
-    none, ValueError if it is a stream of another GPU.
+    None leaves the current stream. Raises TypeError if `stream` is not a stream or the array is on a CPU,
+    which has no streams; ValueError if it is a stream of another GPU.
     """
     try:
         device = None if isinstance(candidate, type) else device_of(candidate)
@@ -317,10 +317,10 @@ def lengths_on(
     outputs: Sequence[Array] = (),
     name: str = "sequence_lengths",
 ) -> Array:
-    """Lengths that are not an array as one of the device, for a call that writes outputs if these are known.
+    """An array on the device for lengths given as a list or a number.
 
-    A number fills the shape, cut to 0 and `largest`. Raises TypeError if a list is not of integers,
-    ValueError if the lists in it differ in length.
+    A number is clipped to [0, `largest`] and fills the shape, in scratch memory if `outputs` are given.
+    Raises TypeError if a list is not of integers, ValueError if the lists in it differ in length.
     """
     if not isinstance(lengths, (list, tuple)):
         dtype = np.dtype(np.uint32 if largest < 2**32 else np.uint64)

@@ -1,4 +1,4 @@
-"""Types for checkers: the arrays that the functions take and return."""
+"""Types for type checkers: the arrays that the functions take and return."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol, SupportsIndex, TypeVar

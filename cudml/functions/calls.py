@@ -31,7 +31,7 @@ MAX_CALLS = 1024
 #: Returns where an array is: `Device.address_and_layout`.
 _PlaceOf = Callable[[Any], tuple[int, Layout]]
 
-#: Types of arrays that are remembered.
+#: Maximum number of array types that are remembered.
 _MAX_TYPES = 256
 
 
@@ -75,13 +75,13 @@ class Call:
     packed : sequence of Argument
         The arguments, without their arrays, if some go through packed arrays.
     places : optional
-        Those of the request, if the call has a place.
+        The allowed places of the request, if the call has a place.
     launch : Program
         The loaded program, which takes operands: inputs first.
     plan : Plan or None
-        What `launch` runs, if it is one plan; `temporary_bytes` are those of its workspace.
+        The plan that `launch` runs, if it runs one plan; its workspace has `temporary_bytes`.
     takes_operands : bool
-        Whether `run` takes operands of the launched program that are not arrays.
+        Whether `run` takes operands of the launched program in place of arrays.
     """
 
     has_place: ClassVar[bool] = False
@@ -104,7 +104,7 @@ class Call:
 
     @property
     def is_launch(self) -> bool:
-        """Whether all that `run` does, if outputs are given, is to `launch` operands."""
+        """Whether `run` only has to `launch` its operands if outputs are given."""
         return self.takes_operands and not self.has_place
 
     def takes(self, addresses: tuple[int, ...]) -> bool:
@@ -151,7 +151,7 @@ class Call:
                 for number, (row, array) in enumerate(zip(rows, (*inputs, *results), strict=True), 1)
             ]
             for row, array, operand in zip(rows, inputs, operands, strict=False):
-                if row.is_copied and 0 in row.shape:  # in place of no elements: one that is 0
+                if row.is_copied and 0 in row.shape:  # zeros stand in for an empty input
                     assign(operand, 0)
                 elif row.is_copied:
                     assign(operand.reshape(row.shape), array)
@@ -162,7 +162,7 @@ class Call:
         return results
 
     def _operand(self, part: int, row: Argument, array: Array, outputs: Sequence[Array]) -> Array:
-        """What the kernels take of an array, not filled yet if it is a copy."""
+        """The operand for an array: itself, a view, or memory for a packed copy, not filled yet."""
         if row.operand_shape is None:
             return array
         if not row.is_copied:
@@ -185,7 +185,7 @@ def _fill_with_zero(
     stream: Any = None,
     shift: int = 0,
 ) -> None:
-    """The program of a call whose outputs are 0, by the number of its inputs."""
+    """The program of a call whose outputs are 0; the operands start with `num_inputs` inputs."""
     for output in operands[num_inputs:]:
         assign(output, 0)
 
@@ -222,9 +222,9 @@ class ArrayFunction:
         self.calls: Recent[Hashable, Call] = Recent(MAX_CALLS)
 
     def check(self, given: Arguments, *options: Any, **others: Any) -> Request:
-        """The request of arguments, the options of the call, and `run`'s place if the call has one.
+        """The request for arguments, the options of the call, and `run`'s place if the call has one.
 
-        Raises what is wrong with them.
+        Raises an error if any of them is wrong.
         """
         raise NotImplementedError
 
@@ -236,13 +236,13 @@ class ArrayFunction:
     def load_parts(
         self, desc: Any, options: tuple[Any, ...], device: Device, limits: Limits
     ) -> tuple[Plan | None, Program]:
-        """What runs a request that `has_parts`: a plan and its program, or None and one of several plans."""
+        """The plan and the program of a request that `has_parts`; no plan if the program runs several."""
         raise NotImplementedError
 
     def outputs_for(
         self, inputs: dict[str, tuple[tuple[int, ...], Any]], options: Sequence[Any]
     ) -> list[tuple[tuple[int, ...], Any]]:
-        """The outputs' shapes and dtypes for such inputs, by name; raises what the call would raise."""
+        """Shapes and dtypes of the outputs, from those of the named inputs; raises what the call would."""
         arrays = [np.broadcast_to(np.zeros((), dtype), shape) for shape, dtype in inputs.values()]
         given = all_on_device(self.name, [*inputs], arrays, lengths_axes=self.lengths_axes)
         return [(output.shape, output.dtype) for output in self.check(given, *options).outputs]
@@ -258,10 +258,10 @@ class ArrayFunction:
             The arrays, or objects that can be converted, in the order of their names. Without outputs, the
             call makes them.
         options : tuple or list
-            The other arguments of `check` that plans depend on. A list is never found; it is for options of
-            other types than a plan's, so that 2.0 does not find the call planned for 2.
+            The other arguments of `check` that plans depend on. A list is never found: options of wrong types
+            are given in one, so that 2.0 does not find the call planned for 2.
         stream : optional
-            The functions' own argument.
+            The array function's own argument.
         """
         try:
             # By far the most frequent case, so it has a fast path.
@@ -305,11 +305,11 @@ class ArrayFunction:
         Parameters
         ----------
         inputs, outputs, options, stream
-            As of `find`.
+            As for `find`.
         place : optional
-            As of `Call.run`.
+            As for `Call.run`.
         names : tuple of str, optional
-            The names of `inputs` if some were left out, which the options then show.
+            The names of `inputs` if some were left out; the options then contain them, too.
         """
         if operand_makers:
             results = self._run_shared(inputs, outputs, options, stream, place)
@@ -353,7 +353,7 @@ class ArrayFunction:
     ) -> Sequence[Array] | None:
         """`plan_and_run` with operands in memory of other libraries; None unless a call for them is planned.
 
-        `Device.hold` is enough for operands that are held, others take `Device.order_after`.
+        `Device.hold` is enough for held operands; other operands need `Device.order_after`.
         """
         is_held = True
         operands: Sequence[Any]
@@ -403,7 +403,7 @@ class ArrayFunction:
     def _call_for(
         self, given: Arguments, places: Sequence[tuple[int, Layout]], options: Any, place: Any = None
     ) -> Call:
-        """The planned call for plain arrays; a new one is kept under the key by which it was looked for.
+        """The planned call for plain arrays; a new call is kept under the key of the lookup.
 
         `places` are the addresses and the layouts of the arrays.
         """
@@ -425,7 +425,7 @@ class ArrayFunction:
     ) -> Call:
         """A new call for checked arguments, its plan loaded.
 
-        Raises ValueError if an output overlaps another array, or an array is at a wrong address.
+        Raises ValueError if an output overlaps another array, or an array is misaligned.
         """
         rows, count = [*request.inputs, *request.outputs], len(request.inputs)
         boxes: list[Box] = []
@@ -467,7 +467,7 @@ class ArrayFunction:
                 raise ValueError(f"{self.name}: arrays {(*tensors,)} of {plan}")
         packed = [copy(row) for row in rows] if converts and desc is not None else []
         for row in packed:
-            row.array = None  # which the cache must not keep alive
+            row.array = None  # the cache must not keep the array alive
         return self.call(device, count, (*masks,), boxes, make_outputs, packed, request.places, launch, plan)
 
 

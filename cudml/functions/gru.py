@@ -45,7 +45,7 @@ _DIRECTIONS = {
 #: The activations of one direction: the update and reset gates' f, the hidden gate's g.
 _DEFAULT_ACTIVATIONS = ("Sigmoid", "Tanh")
 
-#: No finite float32 is bounded by more.
+#: A larger bound changes no finite float32.
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 _MEMBERS = {
@@ -68,10 +68,10 @@ _SHAPES = {
     "lengths": ("N",),
 }
 
-#: The lengths, as `gru` and a plan call them.
+#: The names of the lengths: `gru`'s, and a plan's.
 _LENGTHS = ("sequence_lengths", "lengths")
 
-#: What says how large a dimension is, for messages.
+#: The argument that sets the size of each dimension, for messages.
 _SOURCES = {"T": "x", "N": "x", "I": "x", "D": "direction", "H": "r"}
 
 OUTPUTS = ("out[0]", "out[1]")
@@ -89,7 +89,7 @@ if TYPE_CHECKING:
 else:  # Python 3.10 makes no generic named tuples
 
     class GruResult(NamedTuple):
-        """The result of `gru`: the state after every step (T, D, N, H), and every last state (D, N, H)."""
+        """The result of `gru`: the states after each step (T, D, N, H), and the last states (D, N, H)."""
 
         sequence: Any
         single: Any
@@ -215,10 +215,10 @@ def gru(
     Sums and the state between steps are float32 for every dtype. A kernel computes the recurrence of a
     sequence with the same bits on every device, independent of the other sequences. But the kernel is chosen
     by size and device, and on a GPU cuBLAS multiplies `x` and `w`, with bits that depend on T, N, the GPU and
-    the release. So it does with the states and `r` where the GPU cannot hold the weights: each step is then a
-    product and a launch for the gates. For more than 32 steps, most of them are launched as a CUDA graph that
-    cudml records, so that the GPU does not wait for the host. On a CPU the bits depend on neither T nor N:
-    calls for one step each give those of one call for all, if the state is float32.
+    the release. If the GPU cannot hold the weights, cuBLAS also multiplies the states and `r`: each step is
+    then a product and a launch for the gates. For more than 32 steps, most steps are launched as a CUDA graph
+    that cudml records, so that the GPU does not wait for the host. On a CPU the bits depend on neither T nor
+    N: calls for one step each give the bits of one call for all steps, if the state is float32.
 
     Kernels whose blocks wait for each other give up after `CUDML_WAIT_LIMIT` seconds (10). On a CPU, the call
     then raises `KernelError`. On a GPU, the next call of any function on that GPU raises it, even if the
@@ -299,7 +299,7 @@ def request_of(
     *,
     has_panels: bool = False,
 ) -> Request:
-    """The request of a call with inputs that fit each other; `has_panels` as for the planner."""
+    """The request of a call whose inputs fit each other; `has_panels` as for the planner."""
     inputs = inputs_of(arrays, {**_MEMBERS, "lengths": "sequence_lengths_tensor"})
     outputs = outputs_of(function, cell, kind, arrays["x"], arrays["r"].shape[2], outs)
     given = {argument.member for argument in inputs}
@@ -309,7 +309,7 @@ def request_of(
 
 
 def inputs_of(arrays: Mapping[str, Array], members: Mapping[str, str]) -> list[Argument]:
-    """The inputs of a call by name; a layer without inputs is one with a single input that is 0."""
+    """The inputs of a call by name; if I is 0, x and w get one column of zeros."""
     return [
         Argument(
             name,
@@ -349,7 +349,7 @@ def outputs_of(
 
 
 def _check_given(names: Sequence[str]) -> None:
-    """Raise TypeError unless the arrays that each call needs are among those with these names."""
+    """Raise TypeError unless `names` include the arrays that every call needs."""
     needed = (name for name in ("x", "w", "r") if name not in names)
     raise_all("gru", [TypeError(wrong_argument("gru", name, None, "an array")) for name in needed])
 
@@ -396,7 +396,7 @@ def _check_dtypes(arrays: Mapping[str, Array], names: Sequence[str]) -> ElementT
 
 
 def check_same_dtype(function: str, arrays: Mapping[str, Array], dtype: Any, why: str) -> None:
-    """Raise TypeError with every array that is not of a dtype."""
+    """Raise TypeError, naming every array of another dtype."""
     problems = [
         f"{name} is of dtype {array.dtype}, must be of {dtype}, {why}"
         for name, array in arrays.items()
@@ -414,7 +414,7 @@ def _check_shapes(arrays: Mapping[str, Array], num_directions: int) -> None:
 
 
 def sizes_of(num_directions: int, **arrays: Array) -> dict[str, int]:
-    """The sizes by letter that x, w and r have, as far as they have as many dimensions as they must."""
+    """The sizes by letter, from the arrays among x, w and r that have three dimensions."""
     sizes = {"D": num_directions}
     for name, letters in (("w", "  I"), ("r", "  H"), ("x", "TNI")):
         if name in arrays and arrays[name].ndim == 3:
@@ -426,7 +426,7 @@ def sizes_of(num_directions: int, **arrays: Array) -> dict[str, int]:
 def check_shapes(
     function: str, arrays: Mapping[str, Array], sizes: Mapping[str, int], sources: Mapping[str, str]
 ) -> None:
-    """Raise ValueError with every wrong shape, as `shape_problems` has them."""
+    """Raise ValueError with all `shape_problems`, if there are any."""
     if problems := shape_problems(arrays, sizes, sources):
         raise ValueError(f"{function}: {'; '.join(problems)}")
 
@@ -438,9 +438,9 @@ def shape_problems(
     shapes: Mapping[str, Sequence[str]] = _SHAPES,
     where: str = "",
 ) -> list[str]:
-    """What is wrong with shapes; `sources` says where the size of a letter comes from.
+    """The problems of shapes; `sources` says where the size of a letter comes from.
 
-    Where a size is unknown, only the numbers of dimensions are wrong. `where` follows the names of arrays.
+    If I or H is unknown, only numbers of dimensions are checked. `where` is appended to array names.
     """
     known = dict(sizes)
     if "H" in known:

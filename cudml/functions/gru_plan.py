@@ -45,19 +45,19 @@ _NAME = "GruPlan"
 
 _INPUTS = ("x", "w", "r", "b", "h0", "lengths")
 
-#: What says how large a dimension of the weights is, and one of a call's arrays, for messages.
+#: Where the sizes of the weights, and those of a call's arrays, come from, for messages.
 _WEIGHT_SOURCES = {"D": "direction", "I": "w", "H": "r"}
 _CALL_SOURCES = dict.fromkeys("DNIH", "the plan")
 
 
 @dataclass(frozen=True, eq=False)
 class _Layer:
-    """What calls of a plan are checked against."""
+    """The properties of a plan's layer, which calls are checked against."""
 
     cell: Cell
     kind: ElementType
     dtype: Any
-    #: Without N if that is up to the call.
+    #: Sizes by letter, without N if it is up to the call.
     sizes: dict[str, int]
     has_panels: bool
 
@@ -173,14 +173,14 @@ class GruPlan:
         Parameters
         ----------
         x : array (T, N, I)
-            The inputs, on the plan's device and of its dtype, for its N, if it has one, and I.
+            The inputs, on the plan's device, with its dtype and I, and with its N if that is not None.
         h0, lengths, out, stream
             As `h0`, `sequence_lengths`, `out` and `stream` of `cudml.gru`.
 
         Returns
         -------
         GruResult
-            As of `cudml.gru`.
+            As for `cudml.gru`.
 
         Raises
         ------
@@ -201,26 +201,26 @@ class GruPlan:
             results = self._function.plan_and_run(inputs, outputs, (names,), stream, names=names)
         except (TypeError, ValueError):
             device = on_device(_NAME, "x", x)[2]
-            if device is not self._device:  # which says more than that the weights are not where x is
+            if device is not self._device:  # clearer than an error about the weights' device
                 raise _elsewhere("x", device, self.device) from None
             raise
         return GruResult._make(results)
 
     def update(self, w: Any, r: Any, b: Any = None, *, stream: Any = None) -> None:
-        """Take other weights, or the same arrays after a change in place; what was captured in graphs, too.
+        """Take other weights, or the same arrays after a change in place; captured graphs use them, too.
 
         Parameters
         ----------
         w, r, b : array
-            Of the former ones' shapes and dtype, on the plan's device or in the host's memory. `b` is given
-            if and only if the plan was made with it.
+            Of the shapes and dtype of the former weights, on the plan's device or in the host's memory. `b`
+            is given if and only if the plan was made with it.
         stream : optional
             As for the plan.
 
         Raises
         ------
         ValueError, TypeError
-            Others than the plan was made for. Nothing was changed.
+            Weights that the plan was not made for. Nothing was changed.
         """
         with _on_stream(self._device, w, stream):
             given = _taken(self._device, w, r, b)
@@ -235,7 +235,7 @@ class GruPlan:
             self._write(given)
 
     def _memory_for(self, name: str, layer: _Layer) -> Array:
-        """The plan's memory for one of the weights, of a shape that kernels have something to read of."""
+        """The plan's memory for one of the weights; if I is 0, w has one column for kernels to read."""
         device, shape = self._device, self._shapes[name]
         is_empty = 0 in shape
         if name == "w" and shape[2] == 0:
@@ -273,7 +273,7 @@ def _device_named(name: Any) -> Device:
 
 
 def _on_stream(device: Device | None, w: Any, stream: Any) -> AbstractContextManager[None]:
-    """A context in which a stream of a device is current; of that of w, if the device is None."""
+    """A context in which a stream of `device`, or of the device of w if that is None, is current."""
     if device is None:
         return on_stream(_NAME, w, stream)
     try:
@@ -283,7 +283,7 @@ def _on_stream(device: Device | None, w: Any, stream: Any) -> AbstractContextMan
 
 
 def _taken(device: Device | None, w: Any, r: Any, b: Any) -> Arguments:
-    """The weights, on one device: the given one if there is one, or the host."""
+    """The weights, all on one device: if `device` is given, on it or on the host."""
     arrays = {"w": w, "r": r} | ({} if b is None else {"b": b})
     given = all_on_device(_NAME, (*arrays,), (*arrays.values(),))
     if device is not None and given.device not in (device, get_device("cpu")):

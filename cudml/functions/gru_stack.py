@@ -53,7 +53,7 @@ _OTHER_MEMBERS = {
 #: The shapes of the arrays of the whole stack, for messages.
 _SHAPES = {"x": ("T", "N", "I"), "h0": ("LD", "N", "H"), "sequence_lengths": ("N",)}
 
-#: The first part of a call's scratch that is used here; those of arguments have greater numbers.
+#: The first scratch slot used here; the slots of arguments have greater numbers.
 _FIRST_SCRATCH = -2
 
 
@@ -125,7 +125,7 @@ def gru_stack(
     -------
     GruResult
         `sequence` (T, D, N, H), the states of the last layer, and `single` (L * D, N, H), the last states of
-        each layer, in the order of `h0`. Both are as of `cudml.gru`.
+        each layer, in the order of `h0`. Both are as for `cudml.gru`.
 
     Raises
     ------
@@ -143,13 +143,13 @@ def gru_stack(
 
     Notes
     -----
-    What a layer gives to the next is of the dtype of `x`. `torch.nn.GRU(num_layers=L)` computes the same with
-    `linear_before_reset` and weights in another order of the gates.
+    The states that a layer passes to the next are of the dtype of `x`. `torch.nn.GRU(num_layers=L)` computes
+    the same with `linear_before_reset` and weights in another order of the gates.
 
     On a GPU that has room for them, two to four layers of one direction run in one launch, where each is a
     step behind the one below. The plan estimates when that is faster. Then products of a layer's inputs and
-    of its states are summed together, in an order that depends on H alone; so bits differ from those of
-    `cudml.gru`, and depend on neither the batch nor the device but for the first layer's product by cuBLAS.
+    of its states are summed together, in an order that depends on H alone. So the bits differ from those of
+    `cudml.gru`. They depend on the batch and the device only through the first layer's product by cuBLAS.
     The error is within the same bound, twice that of NumPy in the same precision. Otherwise, and on a CPU,
     the bits are those of a call of `cudml.gru` for each layer.
 
@@ -233,7 +233,7 @@ class _Chain:
         self._members = tuple(name for name, _ in desc.tensors)
         layer = desc.layers[-1]
         self._rows = layer.recurrence_tensor.sizes[1]
-        # What a layer gives to the next.
+        # The size of the states that a layer passes to the next.
         self._bytes = num_elements(layer.input_tensor.sizes) * layer.input_tensor.element.size
 
     def __call__(

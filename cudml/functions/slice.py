@@ -77,8 +77,8 @@ def slice(
         any that share it) are processed by that GPU, arrays in CPU memory (NumPy's, or any that share it) by
         the CPU emulator.
     offsets : sequence of int
-        First element to take in each dimension; 0 or more. If the size is 0, it may be the size of the
-        dimension.
+        First element to take in each dimension; 0 or more. If no elements are taken, the offset may be the
+        size of the dimension.
     sizes : sequence of int
         Number of elements to take in each dimension: the shape of the result. May be 0.
     strides : sequence of int, optional
@@ -171,7 +171,7 @@ def _bounds(
 def _check_box(
     function: str, shape: Sequence[int], offsets: Sequence[int], sizes: Sequence[int], strides: Sequence[int]
 ) -> None:
-    """Raise ValueError, with all that is wrong, unless every element of a box lies in an array of a shape."""
+    """Raise ValueError, listing all problems, unless every element of a box lies in an array of a shape."""
     errors: list[Exception] = []
 
     def add(argument: str, got: object, expected: str) -> None:
@@ -201,7 +201,7 @@ class _Copies:
     """The program that copies a box at any shift of the pointer.
 
     The fastest kernel depends on the alignment of the shift, so there is a program for each alignment that
-    has occurred. A loop over `loop_axes` takes the dimensions beyond a kernel's.
+    has occurred. A loop over `loop_axes` covers the dimensions beyond a kernel's maximum.
     """
 
     def __init__(self, desc: _operator.SliceDesc, device: Device, limits: Limits) -> None:
@@ -326,7 +326,7 @@ class _Slice(ArrayFunction):
     def load_parts(
         self, desc: Any, options: tuple[Any, ...], device: Device, limits: Limits
     ) -> tuple[None, _Copies]:
-        """A program that loads others for the offsets that occur."""
+        """A program that loads another program for each alignment of an offset that occurs."""
         return None, _Copies(desc, device, limits)
 
 

@@ -52,7 +52,7 @@ _REALS: dict[str, ElementType] = {
 
 _INT64 = np.dtype(np.int64)
 
-#: What the indices of `out=` may be; those that are made are int64.
+#: The index types that `out=` may have; new indices are int64.
 _INDEX_TYPES = {name: INTEGERS[name] for name in ("int32", "int64", "uint32", "uint64")}
 
 #: `mode` -> the direction of a descriptor.
@@ -285,7 +285,7 @@ class _TopK(ArrayFunction):
     def load_parts(
         self, desc: Any, options: tuple[Any, ...], device: Device, limits: Limits
     ) -> tuple[None, PartedTopK]:
-        """The top-k of each part of rows that are longer than a kernel's, and of the results."""
+        """A top-k of each part of rows that are too long for a kernel, then one of the results."""
         return None, load_parts(desc, options, device, limits, MAX_ROW_LENGTH)
 
 

@@ -20,7 +20,7 @@ from cudml.tensors import TensorDesc, num_elements, packed_strides
 _INDEX = np.dtype(np.int64)
 
 
-#: The first part of a call's scratch that is used here; those of arguments have greater numbers.
+#: The first scratch slot used here; the slots of arguments have greater numbers.
 _FIRST_SCRATCH = -2
 
 
@@ -39,13 +39,13 @@ def load_parts(
     limits: Limits,
     max_row_length: int,
 ) -> "PartedTopK":
-    """Plan and load a top-k along an axis of more than `max_row_length` elements, those of a kernel's row.
+    """Plan and load a top-k along an axis of more elements than a kernel's row, `max_row_length`.
 
-    Raises ValueError if all parts together would have more results than that.
+    Raises ValueError if all parts together would have more results than a kernel's row.
     """
     sizes, axis = desc.input_tensor.sizes, desc.axis
     others = (*sizes[:axis], *sizes[axis + 1 :])
-    # Of one length but for the last, and beginning at multiples of any vector.
+    # The parts have one length, except the last, and start at multiples of any vector length.
     length = (max_row_length + 1) // 2
     starts = range(0, sizes[axis], length)
     lengths = [min(length, starts.stop - start) for start in starts]
@@ -57,11 +57,11 @@ def load_parts(
         raise ValueError(wrong_argument("top_k", "k", desc.k, expected))
 
     def with_axis(numbers: tuple[int, ...], own: int) -> tuple[int, ...]:
-        """Numbers of the other dimensions, and of the axis at its place."""
+        """The numbers of the other dimensions, with the axis's own number inserted."""
         return (*numbers[:axis], own, *numbers[axis:])
 
     def rows(kind: Any, length: int, room: int) -> TensorDesc:
-        """A tensor whose rows are contiguous, one every `room` elements: `_along` of scratch."""
+        """The layout of scratch as `_along` returns it: contiguous rows, one every `room` elements."""
         *strides, step = packed_strides((*others, room))
         return TensorDesc(kind, with_axis(others, length), with_axis((*strides,), step))
 

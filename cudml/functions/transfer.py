@@ -1,6 +1,6 @@
 """Copies between arrays, and between host memory and a device's arrays.
 
-Those on a CPU run in pieces, because Python handles signals only between them.
+Copies on a CPU run in pieces, because Python handles signals only between pieces.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def upload(device: Device, array: np.ndarray[Any, Any]) -> Array:
     if isinstance(moved, np.ndarray):
         assign(moved, array)
     else:
-        moved.set(np.asarray(array, order="C"))  # of no dimensions, too: `ascontiguousarray` adds one
+        moved.set(np.asarray(array, order="C"))  # `ascontiguousarray` would make a 0-d array 1-D
     return moved
 
 

@@ -1,7 +1,7 @@
 """XLA's custom calls, whose handlers are functions of Python: XLA gives them the addresses of its buffers.
 
-JAX's own callbacks to Python are places in the memory of a process, so that a program with one cannot be
-exported. A custom call has a name and options that are text, which every process with this module knows.
+JAX's own callbacks to Python are addresses in the memory of one process, so a program with a callback cannot
+be exported. A custom call has a name and options that are text, which every process with this module knows.
 
 Source: `xla/ffi/api/c_api.h`, which is beside jaxlib and says that the layouts are stable.
 """
@@ -20,7 +20,7 @@ import numpy as np
 
 from cudml.devices.exchange import array_at
 
-#: What a handler computes: from the options, the inputs, the outputs to write, and the stream, if on a GPU.
+#: The function of a handler: it takes options, inputs, outputs to write, and the stream, if on a GPU.
 Compute = Callable[[dict[str, Any], Sequence[Any], Sequence[Any], int | None], None]
 
 #: `XLA_FFI_DataType` of the types that cudml takes.
@@ -34,7 +34,7 @@ _DTYPES = {
 
 _METADATA = 1  # `XLA_FFI_Extension_Metadata`
 _INVALID_ARGUMENT, _INTERNAL = 3, 13  # `XLA_FFI_Error_Code`
-#: The version of the interface whose layouts are below; with another one, they would be other ones.
+#: The major version of the interface that has the layouts below; another version has other layouts.
 _MAJOR = 0
 
 
@@ -50,7 +50,7 @@ _Extension._fields_ = [
 
 
 def _layout(name: str, **members: Any) -> type[ctypes.Structure]:
-    """A structure of the interface, which all begin with their size and extensions."""
+    """A structure of the interface; all structures begin with their size and extensions."""
     start = [("struct_size", ctypes.c_size_t), ("extension_start", ctypes.POINTER(_Extension))]
     return type(name, (ctypes.Structure,), {"_fields_": [*start, *members.items()]})
 
@@ -122,7 +122,7 @@ _handlers: list[Any] = []
 
 @dataclass
 class _GpuMemory:
-    """Memory as every library reads it that shares a GPU's arrays."""
+    """Memory with the interface by which libraries share a GPU's arrays."""
 
     __cuda_array_interface__: dict[str, Any]
 
@@ -130,7 +130,7 @@ class _GpuMemory:
 def gpu_memory(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     """The packed elements at an address of a GPU's memory, as cudml takes another library's array.
 
-    The dtype itself says what it is, since bfloat16 has no text that does.
+    The interface has the dtype itself instead of its text, since bfloat16 has none.
     """
     place = {"shape": shape, "typestr": dtype, "data": (address, False), "strides": None, "version": 3}
     return _GpuMemory(place)
@@ -139,7 +139,7 @@ def gpu_memory(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> An
 def check_version(header: Path) -> None:
     """Raise ImportError if the XLA of this header has another interface.
 
-    XLA would refuse the handlers when it starts, and no program of the process could use it.
+    XLA would refuse the handlers when it starts, and no program of the process could use XLA.
     """
     found = re.search(r"^#define XLA_FFI_API_MAJOR (\d+)", header.read_text(), re.MULTILINE)
     if found is None or int(found[1]) != _MAJOR:
@@ -214,7 +214,7 @@ def _array(buffer: Any, is_on_gpu: bool) -> Any:
 
 
 def _options_of(attributes: Any) -> dict[str, Any]:
-    """What the only attribute says."""
+    """The options in the only attribute."""
     text = ctypes.cast(attributes.items[0], ctypes.POINTER(_ByteSpan)).contents
     options: dict[str, Any] = json.loads(ctypes.string_at(text.ptr, text.len))
     return options
@@ -224,5 +224,5 @@ def _stream_of(frame: Any) -> int:
     asked = _StreamGet(ctx=frame.ctx)
     asked.struct_size = ctypes.sizeof(_StreamGet)
     frame.api.contents.stream_get(asked)
-    # XLA's stream is never the default one, whose handle is 0; cudml calls that one 1, as DLPack does.
+    # XLA's stream is never the default stream, handle 0, for which cudml has the handle 1, as DLPack does.
     return asked.stream or 1

@@ -23,7 +23,7 @@ from cudml.operators.gru.activations import Activation
 
 _MAX_INDEX = int(np.iinfo(np.int32).max)
 
-#: The sizes that take the places of symbolic ones while a call is checked: no size that a layer is given.
+#: Numbers in the places of symbolic sizes while a call is checked: no layer is given these sizes.
 _PLACES = (8191, 131071)
 
 
@@ -73,9 +73,9 @@ def top_k(
 
     Notes
     -----
-    Ties are broken by the lower index, as by `jax.lax.top_k`. What is a tie differs: here all NaNs are equal,
-    and so are -0.0 and +0.0. `jax.lax.top_k` ranks by IEEE 754's total order: +0.0 before -0.0, NaNs without
-    a sign first and those with one last. Source: `jax.lax.top_k`, `jax.numpy.top_k`, `cudml.top_k`.
+    Ties are broken by the lower index, as by `jax.lax.top_k`. Here all NaNs tie, and so do -0.0 and +0.0.
+    `jax.lax.top_k` ranks by IEEE 754's total order: +0.0 before -0.0, NaNs without a sign first and NaNs with
+    a sign last. Source: `jax.lax.top_k`, `jax.numpy.top_k`, `cudml.top_k`.
     """
     del sorted  # results always are
     operand = _checked("top_k", "operand", operand)
@@ -179,7 +179,7 @@ def gru(
 
 
 def _layer_of(options: dict[str, Any]) -> Any:
-    """The layer as a function of its arrays, which knows what a batch of layers is."""
+    """The layer as a function of its arrays, with its batching rule for `jax.vmap`."""
     names = options["names"]
 
     @custom_vmap
@@ -224,7 +224,7 @@ def _layer_of(options: dict[str, Any]) -> Any:
 
 
 def _check_top_k(function: Any, kinds: dict[str, Any], options: tuple[Any, ...]) -> None:
-    """Raise what a call of arrays of such sizes and dtypes would raise, in JAX's words."""
+    """Raise what a call of arrays of these sizes and dtypes would raise, in JAX's words."""
     try:
         function.outputs_for(kinds, options)
     except (TypeError, ValueError) as error:
@@ -253,7 +253,7 @@ def _with(shape: tuple[Any, ...], axis: int, size: int) -> tuple[Any, ...]:
 
 
 def _sizes_of_layer(given: dict[str, Any]) -> tuple[dict[str, tuple[tuple[int, ...], Any]], dict[Any, int]]:
-    """The sizes and dtypes of a layer's arrays, with numbers in the places of symbolic T and N, and which."""
+    """The sizes and dtypes of a layer's arrays, and the numbers in the places of symbolic T and N."""
     places: dict[Any, int] = {}
     kinds = {}
     for name, array in given.items():

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Target:
-    """Where an output goes: to an array that is there, or to a new one on the CPU or the GPU."""
+    """Where an output goes: to an existing array, or to a new one on the CPU or the GPU."""
 
     on_host: bool
     array: Any = None
@@ -50,7 +50,7 @@ class IOBinding:
     def bind_input(
         self, name: str, device_type: str, device_id: int, element_type: Any, shape: Any, buffer_ptr: int
     ) -> None:
-        """Bind an input to the memory at an address, which must stay until the binding is not used."""
+        """Bind an input to the memory at an address, which must stay valid while the binding is used."""
         array = self._array(name, device_type, device_id, element_type, shape, buffer_ptr)
         self.inputs[name] = self.session._checked_feed(name, array)
 
@@ -130,13 +130,13 @@ class IOBinding:
         self._results.clear()
 
     def synchronize_inputs(self) -> None:
-        """Wait until what was queued for the inputs is done."""
+        """Wait until the work queued for the inputs is done."""
         if self._gpu:
             self._gpu.wait_for_caller()
             self._gpu.stream.synchronize()
 
     def synchronize_outputs(self) -> None:
-        """Wait until the outputs are there."""
+        """Wait until the outputs are computed."""
         if self._gpu:
             self._gpu.stream.synchronize()
 

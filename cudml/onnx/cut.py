@@ -37,8 +37,8 @@ def cut(
 ) -> list[Stretch | onnx.NodeProto]:
     """The steps that run the nodes of a graph; each takes values of the graph or of an earlier step.
 
-    A stretch is as long as possible: it ends when every remaining node needs one that cudml runs. The names
-    of `constants_of` the graph are known before the first step.
+    A stretch is as long as possible: it ends when every remaining node needs a node that cudml runs. The
+    names of `constants_of` the graph are known before the first step.
 
     Raises
     ------
@@ -119,7 +119,7 @@ def needs(node: onnx.NodeProto) -> Iterator[str]:
 
 
 def key(node: onnx.NodeProto) -> str:
-    """What no other node has."""
+    """The name of a node's first output, which no other node has."""
     return str(next(filter(None, node.output), ""))
 
 

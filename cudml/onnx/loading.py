@@ -1,4 +1,4 @@
-"""Models and providers as a `Session` is given them, and what the nodes inside other nodes are."""
+"""Models and providers as they are given to a `Session`, and the nodes inside other nodes."""
 
 import os
 import warnings
@@ -21,12 +21,12 @@ from cudml.onnx.values import CPU, CUDA, ModelError, NoFileError
 _WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 
 
-#: What reading a model raises in each format that ONNX has, which a file's suffix tells.
+#: Errors of reading a model in each of ONNX's formats, which a file's suffix tells.
 _UNREADABLE = (DecodeError, json_format.Error, text_format.Error, onnx.parser.ParseError, UnicodeDecodeError)
 
 
 class Placed(NamedTuple):
-    """Where a node of `ops` runs; the reason if that is not cudml, or with what it is one step."""
+    """Where a node of `ops` runs; the reason if that is not cudml, or the nodes it is one step with."""
 
     node: str
     op: str
@@ -35,13 +35,13 @@ class Placed(NamedTuple):
 
 
 def loaded(path_or_bytes: Any, sess_options: Any) -> onnx.ModelProto:
-    """The model, with the functions inlined that it has itself."""
+    """The model, with its own functions inlined."""
     model = (
         path_or_bytes if isinstance(path_or_bytes, onnx.ModelProto) else _read(path_or_bytes, sess_options)
     )
     if not model.functions:
         return model
-    # The inliner takes a copy of the model, which is of no use for the weights.
+    # The inliner copies the model, so it is called without the weights.
     bare = without_weights(model)
     bare.graph.MergeFrom(onnx.GraphProto(node=model.graph.node, input=model.graph.input))
     bare.graph.output.extend(model.graph.output)
@@ -68,7 +68,7 @@ def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
 def nested(
     nodes: Sequence[onnx.NodeProto], functions: Mapping[tuple[str, str], onnx.FunctionProto], where: str
 ) -> Iterator[tuple[onnx.NodeProto, str]]:
-    """Every node in the bodies of these and of the functions that they call, and in whose body it is."""
+    """Every node in the bodies of `nodes` and of the functions that they call, with the name of the body."""
     for node in nodes:
         function = functions.get((node.domain, node.op_type))
         if function is not None:
@@ -95,7 +95,7 @@ def placed_inside(model: onnx.ModelProto, node: onnx.NodeProto, ops: Collection[
 
 @contextmanager
 def changed(options: Any, **values: Any) -> Iterator[Any]:
-    """A context in which a `SessionOptions` has other values, which cannot be copied."""
+    """A context in which a `SessionOptions`, which cannot be copied, has other values."""
     if options is None:
         yield options
         return
@@ -112,7 +112,7 @@ def changed(options: Any, **values: Any) -> Iterator[Any]:
 def overridden(sess_options: Any, model: onnx.ModelProto) -> dict[str, int]:
     """The named sizes for which the options have a number (`add_free_dimension_override_by_name`).
 
-    The options do not tell them, but ONNX Runtime does, of a model with an input of these sizes.
+    The options do not tell the numbers, but ONNX Runtime does for a model with an input of the named sizes.
     """
     named = {
         size.dim_param: size
@@ -137,7 +137,7 @@ def overridden(sess_options: Any, model: onnx.ModelProto) -> dict[str, int]:
 def checked_providers(
     providers: Sequence[Any] | None, provider_options: Sequence[Any] | None
 ) -> list[tuple[str, dict[str, Any]]]:
-    """The providers that ONNX Runtime has, each with its options; without those it lacks, with a warning."""
+    """The providers, each with its options; those that ONNX Runtime lacks are left out, with a warning."""
     available = onnxruntime.get_available_providers()
     if providers is None:
         if provider_options is not None:
@@ -204,13 +204,13 @@ def _read(path_or_bytes: Any, sess_options: Any) -> onnx.ModelProto:
 
 
 def _of_bytes(data: bytes, sess_options: Any) -> onnx.ModelProto:
-    """The model, with its weights of other files, which are in the option's folder or the current one."""
+    """The model, with its weights from other files in the option's folder or the current one."""
     model = onnx.load_model_from_string(data)
     folder = ""
     if sess_options is not None:
         try:
             folder = sess_options.get_session_config_entry(_WEIGHTS_FOLDER)
-        except RuntimeError:  # what ONNX Runtime raises where it is not set
+        except RuntimeError:  # ONNX Runtime raises it if the option is not set
             folder = ""
     onnx.load_external_data_for_model(model, folder or os.getcwd())
     return model

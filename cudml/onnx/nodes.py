@@ -34,7 +34,7 @@ _BFLOAT16_OPSET = 22
 _TO_THE_END = (np.iinfo(np.int32).max, np.iinfo(np.int64).max)
 
 
-#: The values that ONNX allows of attributes whose type says less, and their defaults.
+#: The values that ONNX allows for attributes whose type allows more, and their defaults.
 _CHOICES: dict[str, dict[str, tuple[Sequence[Any], Any]]] = {
     "GRU": {"direction": (("forward", "reverse", "bidirectional"), "forward"), "layout": ((0, 1), 0)},
     "ReverseSequence": {"batch_axis": ((0, 1), 1), "time_axis": ((0, 1), 0)},
@@ -59,7 +59,7 @@ def _has_constant_weights(node: onnx.NodeProto, constants: Container[str]) -> bo
 def runner_of(
     node: onnx.NodeProto, opset: int, ir_version: int, constants: Container[str] = (), device: str = "cpu"
 ) -> Runner:
-    """What runs a node on a device. Inputs of the names in `constants` are the same in every call.
+    """The function that runs a node on a device. Inputs named in `constants` are the same in every call.
 
     Raises ValueError, in the words of ONNX's checker or with the attribute, if ONNX does not allow the node.
     """
@@ -108,7 +108,7 @@ def cell_of_node(node: onnx.NodeProto) -> Cell:
 def check_types(node: onnx.NodeProto, opset: int, kinds: Sequence[int]) -> None:
     """Raise ValueError for an input whose element type ONNX does not allow beside that of the first.
 
-    `kinds` has the element type of each input, 0 for those left out. The first one's is `why_not`'s matter.
+    `kinds` has the element type of each input, 0 for those left out. `why_not` checks the first one's.
     """
     declared = onnx.defs.get_schema(node.op_type, opset).inputs
     for formal, kind in zip(declared[1:], kinds[1:], strict=False):
@@ -184,7 +184,7 @@ def _slice(attributes: dict[str, Any], opset: int, inputs: Sequence[Any], stream
         axis, step = axes[number] if axes else number, steps[number] if steps else 1
         stop = None if step < 0 and end in _TO_THE_END else end
         chosen = range(*slice(start, stop, step).indices(array.shape[axis]))
-        # A step that leads past the only element may be of more bits than an offset.
+        # A step that leads past the only element may have more bits than an offset.
         ranges[axis] = chosen if len(chosen) > 1 else range(chosen.start, chosen.start + len(chosen))
     if not all(ranges):
         index = tuple(slice(0, len(r)) for r in ranges)
@@ -233,7 +233,7 @@ def _planned_gru(
 
 
 def gru_options(attributes: dict[str, Any]) -> dict[str, Any]:
-    """What `gru` takes for the attributes of a node."""
+    """The arguments of `gru` for the attributes of a node."""
     return {
         "direction": attributes["direction"],
         "activations": attributes["activations"],
@@ -243,7 +243,7 @@ def gru_options(attributes: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_hidden_size(attributes: dict[str, Any], r: Any) -> None:
-    """Raise ValueError if the attribute is given and other weights than its are."""
+    """Raise ValueError if the attribute is given and the weights have another hidden size."""
     hidden_size = attributes.get("hidden_size")
     if hidden_size is not None and tuple(r.shape[2:]) != (hidden_size,):
         expected = f"the last size of input R, which is of shape {tuple(r.shape)}"

@@ -1,4 +1,4 @@
-"""The profile of a session: what ONNX Runtime's parts and cudml's nodes took, in one file of its format."""
+"""The profile of a session: times of ONNX Runtime's parts and cudml's nodes, in a file of its format."""
 
 import itertools
 import json
@@ -22,7 +22,7 @@ class Profile:
         self._events: list[dict[str, Any]] = []
 
     def next_prefix(self) -> str:
-        """That of another part's file, which has to differ from those made in the same millisecond."""
+        """The prefix of another part's file, which must differ from files made in the same millisecond."""
         return f"{self._prefix}_{self._start}_{next(self._numbers)}"
 
     def add(self, name: str, op: str, began: int) -> None:
@@ -40,7 +40,7 @@ class Profile:
         self._events.append(event)
 
     def end(self, parts: Iterable[onnxruntime.InferenceSession]) -> str:
-        """Write the file, with the events of the parts in place of their own files; give its name."""
+        """Write the file, with the events of the parts in place of their own files; return its name."""
         for part in parts:
             later = (part.get_profiling_start_time_ns() - self._start) // 1000
             own = Path(part.end_profiling())

@@ -44,7 +44,7 @@ _DEFAULT_OPS = ("GRU", "TopK", "ReverseSequence")
 #: The kinds of NumPy arrays that are strings in ONNX.
 _TEXT = "OUS"
 
-#: What `onnxruntime.InferenceSession` has and `Session` has not, and what does it instead.
+#: Members of `onnxruntime.InferenceSession` that `Session` lacks, and what to use instead.
 _INSTEAD = {
     "enable_fallback": "a Session never runs again with other providers: give those that it may use",
     "run_with_ortvaluevector": "call run_with_ort_values",
@@ -78,7 +78,7 @@ class ModelMetadata(NamedTuple):
 
 @dataclass
 class _Own:
-    """A node that cudml runs, or the one in place of a stack."""
+    """A node that cudml runs, or the node in place of a stack."""
 
     node: onnx.NodeProto
     run: Runner
@@ -106,7 +106,7 @@ class _Part:
     is_copied: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        """Find out whether a value cannot be bound: strings that come in, and what is not a tensor."""
+        """Find out whether a value cannot be bound: input strings, and values that are not tensors."""
         kinds = [value.type for value in self.session.get_inputs()]
         others = [*kinds, *(value.type for value in self.session.get_outputs())]
         self.is_copied = "tensor(string)" in kinds or not all(kind.startswith("tensor(") for kind in others)
@@ -127,16 +127,16 @@ class Session:
     providers : sequence, optional
         ONNX Runtime's execution providers for its part, as names or pairs (name, options). If the first is
         CUDA's, cudml runs on the same GPU, else on the CPU. Those that this build of ONNX Runtime lacks are
-        left out, with a warning. None, or an empty one: CUDA's, if ONNX Runtime has it, then the CPU's.
+        left out, with a warning. None or an empty sequence: CUDA's, if ONNX Runtime has it, then the CPU's.
     provider_options : sequence of dict, optional
         The options of each of `providers`, which are then names.
     ops : sequence of str
         The operators that cudml runs, of "GRU", "TopK", "ReverseSequence" and "Slice". Nodes inside the
-        bodies of If, Loop and Scan stay with ONNX Runtime, as do those of strings and a GRU of float64 (which
+        bodies of If, Loop and Scan stay with ONNX Runtime, as do nodes of strings and a GRU of float64 (which
         ONNX Runtime computes on a GPU and not on a CPU).
     stream : CuPy stream, optional
-        Orders the work of both on a GPU; None makes one. It waits for what the caller has queued on its
-        current stream, which waits for the results.
+        Orders the work of cudml and ONNX Runtime on a GPU; None makes a stream. It waits for the work on the
+        caller's current stream, which waits for the results.
     disabled_optimizers : sequence of str, optional
         The optimizers that ONNX Runtime leaves out of its part.
     enable_fallback : bool
@@ -145,8 +145,8 @@ class Session:
     Attributes
     ----------
     placed : list of Placed
-        Every node of `ops`: its name, its operator, "cudml" or "ONNX Runtime", and why or with which nodes it
-        is one step.
+        Every node of `ops`: its name, its operator, "cudml" or "ONNX Runtime", and why, or the nodes that it
+        is one step with.
     inputs, outputs : dict
         Name -> (element type, shape) as the model declares them; sizes are numbers, names or None.
 
@@ -175,12 +175,11 @@ class Session:
     TopK breaks ties by the lower index and ranks NaN above every number. Activations of GRU whose alpha or
     beta is left out have the defaults of ONNX's operators: alpha is 1 for ThresholdedRelu and Affine, where
     ONNX Runtime takes 0. ScaledTanh has no defaults and needs both. GRU nodes on top of each other are one
-    step, on a GPU a call of `cudml.gru_stack`, where each reads the one before through Squeeze, or Transpose
-    and Reshape, and nothing else does. What is wrong with an input is a
-    ValueError or a TypeError, with a file a FileNotFoundError or a ValueError, that is also ONNX Runtime's
-    own error. Lengths of a GRU node that are above the number of steps or negative are cut, where ONNX
-    Runtime refuses them. Several threads may call `run`;
-    `carry` is for one. Source: `onnxruntime.InferenceSession`.
+    step, on a GPU a call of `cudml.gru_stack`, if each reads the node before it through Squeeze, or Transpose
+    and Reshape, and nothing else reads that node. A wrong input raises a ValueError or a TypeError, a wrong
+    file a FileNotFoundError or a ValueError; each is also ONNX Runtime's own error. Lengths of a GRU node
+    that are above the number of steps or negative are cut, where ONNX Runtime refuses them. Several threads
+    may call `run`; `carry` is for one thread. Source: `onnxruntime.InferenceSession`.
     """
 
     def __init__(
@@ -231,7 +230,7 @@ class Session:
             tensor.name: tensor for tensor in constants_of(graph) if tensor.name not in self._defaults
         }
         self._sparse = {tensor.values.name: tensor for tensor in graph.sparse_initializer}
-        #: Outputs that no node makes anew: what is returned must not be what is kept or was given.
+        #: Outputs that no node makes anew: calls return copies of the arrays that are kept or were given.
         self._kept = self.outputs.keys() & (known.keys() | self._constants.keys())
         self._steps = self._make_steps(model, ops)
         self._held: dict[str, Any] = {}
@@ -301,7 +300,7 @@ class Session:
         output_names : sequence of str, optional
             As for `run`.
         carry : mapping of str to str, optional
-            Output -> the input that it is in the next call, without a copy: the state of a streaming model.
+            Output -> the input that takes it in the next call, without a copy: a streaming model's state.
         progress : callable, optional
             Receives a line about the next step.
 
@@ -346,7 +345,7 @@ class Session:
         input_dict_ort_values: Mapping[str, onnxruntime.OrtValue],
         run_options: Any = None,
     ) -> list[onnxruntime.OrtValue]:
-        """Run the model once with objects of `OrtValue`; return such, on a GPU if the session runs there.
+        """Run the model once on `OrtValue` objects; return such objects, on a GPU if the session runs there.
 
         Parameters
         ----------
@@ -375,7 +374,7 @@ class Session:
         return binding.get_outputs()
 
     def io_binding(self) -> IOBinding:
-        """What binds inputs and outputs to memory, with the methods of `onnxruntime.IOBinding`.
+        """An object that binds inputs and outputs to memory, with the methods of `onnxruntime.IOBinding`.
 
         Returns
         -------
@@ -425,7 +424,7 @@ class Session:
             Called by the thread with the results of `run`, `user_data` and "", or with an empty list,
             `user_data` and the message of the error.
         user_data : object
-            What the callback is given.
+            Passed to the callback.
 
         Raises
         ------
@@ -439,7 +438,7 @@ class Session:
         def work() -> None:
             try:
                 results = self.run(wanted, given, run_options)
-            except Exception as error:  # which the callback is told
+            except Exception as error:  # the callback receives its message
                 callback([], user_data, str(error) or type(error).__name__)
             else:
                 callback(results, user_data, "")
@@ -509,7 +508,7 @@ class Session:
         Raises
         ------
         ValueError, TypeError, OSError, DeviceError
-            As for `Session`, which is left as it is.
+            As for `Session`; this session is left as it is.
         """
         options = {"ops": self._ops, "stream": self._stream, "disabled_optimizers": self._disabled}
         made = Session(self._source, self._sess_options, providers, provider_options, **options)
@@ -647,9 +646,9 @@ class Session:
         reasons: dict[str, str],
         together: dict[str, str],
     ) -> list[_Own | _Part]:
-        """The steps, with cudml's runners by node; those it cannot use move to `reasons`.
+        """The steps, with cudml's runners by node; nodes that cudml cannot run move to `reasons`.
 
-        `together` receives what nodes of a stack are one step with.
+        `together` receives the nodes that each node of a stack is one step with.
         """
 
         def is_own(node: onnx.NodeProto) -> bool:
@@ -702,7 +701,7 @@ class Session:
         return steps
 
     def _own(self, node: onnx.NodeProto, runners: Mapping[str, Runner], stack: Stack | None) -> _Own:
-        """The step of a node that cudml runs, which is in place of a stack or alone."""
+        """The step of a node that cudml runs, alone or in place of a stack."""
         if stack is None:
             return _Own(node, runners[key(node)], host_inputs(node, self._constants))
         own = [runners[key(layer)] for layer in stack.layers]
@@ -785,12 +784,12 @@ class Session:
         return value
 
     def _result(self, values: dict[str, Any], name: str) -> Any:
-        """A value as a call returns it: an array where it is, or Python's own type for no tensor."""
+        """A value as a call returns it: an array where it is, or Python's own type if it is no tensor."""
         value = values.get(name)
         return value if isinstance(value, (list, dict)) else self._array(values, name)
 
     def _on_host(self, value: Any) -> Any:
-        """A value as NumPy's array, or Python's own type for no tensor."""
+        """A value as a NumPy array, or as Python's own type if it is no tensor."""
         if type(value) is np.ndarray:
             return value
         value = array_of(value) if isinstance(value, onnxruntime.OrtValue) else value
@@ -910,7 +909,7 @@ def _fits(shape: Sequence[int], declared: Sequence[int | str | None]) -> bool:
     """Whether an array's shape has the declared sizes where these are numbers."""
     if len(shape) != len(declared):
         return False
-    for size, wanted in zip(shape, declared, strict=False):  # which would take time to compare them again
+    for size, wanted in zip(shape, declared, strict=False):  # a strict zip would compare the lengths again
         if size != wanted and isinstance(wanted, int):
             return False
     return True

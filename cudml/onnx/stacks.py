@@ -1,4 +1,4 @@
-"""GRU nodes on top of each other: which of a graph are one step, and how it runs."""
+"""GRU nodes on top of each other: which nodes of a graph are one step, and how the step runs."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,8 +26,8 @@ _Size = int | str
 class Stack:
     """GRU nodes, each the only reader of the sequence of the one before.
 
-    The first rows of the value `states` from `first_row` on are the initial states of the layers in turn; it
-    is empty if each has a value of its own.
+    The rows of the value `states` from `first_row` on are the initial states of the layers in turn. The name
+    is empty if each layer has a value of its own.
     """
 
     layers: tuple[onnx.NodeProto, ...]
@@ -54,7 +54,7 @@ class Stack:
 
     @property
     def passed(self) -> dict[str, str]:
-        """The values that layers read and `node` does not, each with one of the same element type."""
+        """The values that layers read and `node` does not, each with a value of the same element type."""
         passed = {layer.input[_X]: self.node.input[_X] for layer in self.layers[1:]}
         return passed | {layer.input[_INITIAL_H]: self.states for layer in self.layers if self.states}
 
@@ -65,7 +65,7 @@ class Stack:
         return places if all(name in constants for name in names) else ()
 
     def runner(self, runners: Sequence[Runner], constants: Mapping[str, Any], device: str) -> Runner:
-        """What runs `node` on a device, given what runs each layer.
+        """The runner of `node` on a device, given the runner of each layer.
 
         On a CPU, the layers run one after the other, by plans of their own if the weights are constant.
         """
@@ -80,7 +80,7 @@ class Stack:
         return x, lengths, [rest[first : first + 3] for first in range(0, end, 3)], rest[end:]
 
     def rows(self, number: int) -> slice:
-        """Those of a layer among the states of all."""
+        """The rows of a layer among the states of all layers."""
         count = self.cell.num_directions
         return slice(number * count, (number + 1) * count)
 
@@ -144,7 +144,7 @@ class Stacked(NamedTuple):
 
     nodes: list[onnx.NodeProto]
     stacks: list[Stack]
-    #: What each layer, and each node that is left out, is one step with, by `key`.
+    #: For each layer and each node that is left out, by `key`: a text that names the layers of its step.
     together: dict[str, str]
 
 
@@ -158,7 +158,7 @@ def stacked(
     """
     found = _Graph(graph, constants)
     parts = {key(node): found.stack((node,)) for node in graph.node if _is_gru(node) and is_own(node)}
-    #: The key of each node that is left out, and that of a layer of its stack.
+    #: The key of each node that is left out -> the key of a layer of its stack.
     left_out: dict[str, str] = {}
     for node in graph.node:
         passage = found.passage(node) if key(node) in parts else None
@@ -168,7 +168,7 @@ def stacked(
         if key(below) not in parts or not found.fit(below, node):
             continue
         lower, upper = parts[key(below)], parts[key(node)]
-        # If the layers below have to run before, as for states that are made of theirs.
+        # The layers below have to run first, for example if states are computed from their results.
         if found.depends(upper.node.input[1:], lower.node, parts):
             continue
         merged = found.stack((*lower.layers, *upper.layers))
@@ -197,7 +197,7 @@ class _Graph:
     def __init__(self, graph: onnx.GraphProto, constants: Mapping[str, Any]) -> None:
         self._makers = {name: node for node in graph.node for name in node.output if name}
         self._constants = constants
-        #: The keys of a value's readers; None is whoever takes the graph's outputs.
+        #: The keys of a value's readers; None stands for the caller, who reads the graph's outputs.
         self._readers: dict[str, set[str | None]] = defaultdict(set)
         for node in graph.node:
             for name in needs(node):
@@ -219,7 +219,7 @@ class _Graph:
         return Stack(layers, cell, source, first) if source and rows == ends else Stack(layers, cell)
 
     def fit(self, below: onnx.NodeProto, above: onnx.NodeProto) -> bool:
-        """Whether two layers agree in what a stack has once; else each is a step of its own."""
+        """Whether two layers agree in the properties that a stack has once; else each is its own step."""
         if any(attributes_of(node)["layout"] for node in (below, above)):
             return False
         lower, upper = (
@@ -229,7 +229,7 @@ class _Graph:
         return lower == upper and lower[1] > 0
 
     def depends(self, names: Iterable[str], node: onnx.NodeProto, parts: Mapping[str, Stack]) -> bool:
-        """Whether one of the values is made from an output of a node, where each of `parts` runs at once."""
+        """Whether one of the values is made from an output of a node, if each of `parts` is one node."""
         pending, seen = list(names), set()
         while pending:
             maker = self._makers.get(pending.pop())
@@ -266,7 +266,7 @@ class _Graph:
         return (inner, keys) if all(self._readers[name] <= keys for name in inside) else None
 
     def _squeezes(self, node: onnx.NodeProto, below: onnx.NodeProto) -> bool:
-        """Whether a node takes the only direction out of a sequence."""
+        """Whether a node removes the dimension of the only direction from a sequence."""
         if node.op_type != "Squeeze" or cell_of_node(below).num_directions > 1:
             return False
         given = {item.name: item.ints for item in node.attribute}
@@ -297,7 +297,7 @@ class _Graph:
         return all(size in (-1, own) for size, own in zip(asked, wanted, strict=True))
 
     def _steps_and_batch(self, node: onnx.NodeProto) -> tuple[_Size, _Size]:
-        """T and N of a layer, as the model declares them; names for what it leaves open."""
+        """T and N of a layer, as the model declares them; names for sizes that it leaves open."""
         sequence, x = (self._declared.get(name, []) for name in (node.output[0], node.input[_X]))
         steps, batch = (sequence[0], sequence[2]) if len(sequence) == 4 else (0, 0)
         if len(x) == 3:
@@ -307,7 +307,7 @@ class _Graph:
     def _shape(
         self, name: str, known: Mapping[str, list[_Size]], passed: list[onnx.NodeProto]
     ) -> list[_Size] | None:
-        """The elements of a value that is computed from the shapes of known ones; None if it is not.
+        """The elements of a value that is computed from the shapes of `known` values; None for others.
 
         Appends the nodes that compute it.
         """
@@ -373,5 +373,5 @@ def _is_gru(node: onnx.NodeProto) -> bool:
 
 
 def _name(names: Sequence[str], place: int) -> str:
-    """That of an input or output; empty if it is left out."""
+    """The name of an input or output; empty if it is left out."""
     return names[place] if place < len(names) else ""

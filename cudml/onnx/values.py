@@ -15,43 +15,43 @@ from cudml.devices.exchange import array_at
 from cudml.errors import DeviceError
 from cudml.locks import import_unforked
 
-#: What ONNX Runtime raises; the classes have no base of their own.
+#: ONNX Runtime's errors; the classes have no base of their own.
 ORT_ERRORS = (
     *(_state.EPFail, _state.Fail, _state.InvalidArgument, _state.InvalidGraph, _state.InvalidProtobuf),
     *(_state.NoSuchFile, _state.NotImplemented, _state.RuntimeException),
 )
 
-#: What DLPack's consumers say to keep the order of work to themselves.
+#: DLPack's handle for a consumer that orders the work itself.
 _NO_ORDER = -1
 
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
 
 
 def also_theirs(kind: type[Exception], error: BaseException | None, text: str) -> Exception:
-    """An error of a kind of Python's; also of ONNX Runtime's if it stands for one of these."""
+    """An error of a Python type; also of the type of `error` if that is ONNX Runtime's."""
     if isinstance(error, ORT_ERRORS):
         kind = type(kind.__name__, (kind, type(error)), {})
     return kind(text)
 
 
 class ModelError(ValueError, _state.InvalidProtobuf):
-    """What is not a model; programs that catch ONNX Runtime's error go on."""
+    """A file or bytes that are not a model; programs that catch ONNX Runtime's error catch this, too."""
 
 
 class NoFileError(FileNotFoundError, _state.NoSuchFile):
-    """A file of a model that is not there; programs that catch ONNX Runtime's error go on."""
+    """A missing file of a model; programs that catch ONNX Runtime's error catch this, too."""
 
 
 class InputValueError(ValueError, _state.InvalidArgument):
-    """A wrong name, shape or place of an input or output; programs that catch ONNX Runtime's error go on."""
+    """A wrong name, shape or place of an input or output; like `ModelError`, also ONNX Runtime's error."""
 
 
 class InputTypeError(TypeError, _state.InvalidArgument):
-    """An input of a wrong type; programs that catch ONNX Runtime's error go on."""
+    """An input of a wrong type; like `ModelError`, also ONNX Runtime's error."""
 
 
 class NodeValueError(InputValueError, _state.Fail):
-    """What a node does not take: ONNX Runtime's nodes raise one of both errors."""
+    """A value that a node does not take: ONNX Runtime's nodes raise one of its two errors."""
 
 
 class NodeTypeError(InputTypeError, _state.Fail):
@@ -60,7 +60,7 @@ class NodeTypeError(InputTypeError, _state.Fail):
 
 @dataclass
 class Gpu:
-    """The GPU on which both run, and the stream that orders their work."""
+    """The GPU on which cudml and ONNX Runtime run, and the stream that orders their work."""
 
     cupy: Any
     number: int
@@ -68,7 +68,7 @@ class Gpu:
 
     @staticmethod
     def of(providers: list[tuple[str, dict[str, Any]]], stream: Any) -> "Gpu | None":
-        """That of the first provider, whose options then name the stream; None if that is not CUDA's."""
+        """The GPU of the first provider, whose options then name the stream; None if it is not CUDA's."""
         name, options = providers[0]
         if name != CUDA:
             if stream is not None:
@@ -92,16 +92,16 @@ class Gpu:
         return Gpu(cupy, number, stream)
 
     def device(self) -> AbstractContextManager[Any]:
-        """Makes it the current GPU in a `with` block."""
+        """A context in which this GPU is the current one."""
         device: AbstractContextManager[Any] = self.cupy.cuda.Device(self.number)
         return device
 
     def wait_for_caller(self) -> None:
-        """Let the stream wait for what the caller has queued on its own current stream."""
+        """Let the stream wait for the work that the caller has queued on its own current stream."""
         self._order(self.cupy.cuda.get_current_stream(self.number), self.stream)
 
     def let_caller_wait(self) -> None:
-        """Let the caller's current stream wait for what is queued on the stream."""
+        """Let the caller's current stream wait for the work that is queued on the stream."""
         self._order(self.stream, self.cupy.cuda.get_current_stream(self.number))
 
     def put(self, array: np.ndarray) -> Any:
@@ -110,12 +110,12 @@ class Gpu:
             return self.cupy.asarray(array)
 
     def get(self, array: Any) -> np.ndarray:
-        """A copy of an array of the GPU, once what is queued on the stream is done."""
+        """A copy of an array of the GPU, once the work queued on the stream is done."""
         copied: np.ndarray = array.get(stream=self.stream)
         return copied
 
     def copy(self, target: Any, source: Any) -> None:
-        """Copy an array of the GPU to another, or to NumPy's."""
+        """Copy an array of the GPU to another array of the GPU, or to a NumPy array."""
         if isinstance(target, np.ndarray):
             target[...] = self.get(source)
             return
@@ -171,7 +171,7 @@ def array_of(value: onnxruntime.OrtValue) -> Any:
     """The array that shares the memory of a value; strings are copied."""
     if not value.is_tensor():
         return value
-    # Of a value on a CPU, NumPy's own array is writable, and made in a fiftieth of the time.
+    # For a value on a CPU, `numpy` gives a writable array, in a fiftieth of the time.
     if value.data_type() in _NUMPY_TYPES and value.device_name() == "cpu":
         return value.numpy()
     taken = take(value._ortvalue)
@@ -182,7 +182,7 @@ def array_of(value: onnxruntime.OrtValue) -> Any:
 
 
 def ort_value(value: Any) -> onnxruntime.OrtValue:
-    """What ONNX Runtime takes for a value, in the same memory if it is packed."""
+    """The `OrtValue` of an array, in the same memory if the array is packed."""
     if isinstance(value, onnxruntime.OrtValue):
         return value
     array = value if value.flags.c_contiguous else value.copy()
@@ -202,7 +202,7 @@ def shared_value(capsule: Any, *, is_bool: bool) -> onnxruntime.OrtValue:
 
 
 def owned_value(value: Any) -> onnxruntime.OrtValue:
-    """An `OrtValue` that keeps its own memory, unlike one made from NumPy's array, which is copied."""
+    """An `OrtValue` that owns its memory, into which a NumPy array is copied."""
     if not isinstance(value, np.ndarray) or value.dtype.kind in "OUS":
         return ort_value(value)
     kind = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)

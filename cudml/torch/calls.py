@@ -1,4 +1,4 @@
-"""How operators call cudml: tensors as its arrays, PyTorch's stream and memory, calls that are known."""
+"""How operators call cudml: tensors as its arrays, PyTorch's stream and memory, and known calls."""
 
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
@@ -14,12 +14,12 @@ from cudml.executable import Recent
 from cudml.functions.calls import MAX_CALLS, ArrayFunction
 from cudml.torch.checks import NUMPY_TYPES
 
-#: The array of a CPU tensor. Found once.
+#: Makes a CPU tensor of an array. Looked up once.
 from_numpy = torch.from_numpy
 
 
 def bits_of_keys(*names: str) -> int:
-    """Keys of PyTorch's dispatcher as bits; none if this release does not tell them."""
+    """Keys of PyTorch's dispatcher as bits; 0 if this release of PyTorch does not tell them."""
     keys = torch._C
     try:
         bits = [keys.DispatchKeySet(getattr(keys.DispatchKey, name)).raw_repr() for name in names]
@@ -29,14 +29,14 @@ def bits_of_keys(*names: str) -> int:
 
 
 #: Keys of a dense tensor of a CPU or of CUDA, and of a thread that does nothing special. With these alone,
-#: the dispatcher calls the operators' kernels for that device: what wraps tensors, or traces or transforms
-#: calls, adds others.
+#: the dispatcher calls the operators' kernels for that device: whatever wraps tensors, or traces or
+#: transforms calls, adds other keys.
 STRAIGHT_KEYS = bits_of_keys(
     *("CPU", "AutogradCPU", "AutocastCPU", "CUDA", "AutogradCUDA", "AutocastCUDA"),
     *("ADInplaceOrView", "BackendSelect"),
 )
 
-#: The attribute of a rearranged weight that is an array of the same memory. Making one takes 1.1 us.
+#: The attribute of a rearranged weight that holds an array of the same memory. Making the array takes 1.1 us.
 ARRAY = "cudml_array"
 
 
@@ -47,7 +47,7 @@ class Planned(NamedTuple):
     #: By input, the bits that its address must not have.
     masks: tuple[int, ...]
     scratch_bytes: int
-    #: Those of the first output.
+    #: Shape and strides of the first output.
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 
@@ -70,15 +70,15 @@ class _Streams(Recent[int, cuda.StreamHandle]):
 
 operands_at, streams = _Operands(4096), _Streams(256)
 
-#: Calls on CUDA tensors by the tensors' layouts and the other arguments, as PyTorch has them; None for those
-#: that take more than addresses. To share the tensors by DLPack takes longer than the whole call.
+#: Calls on CUDA tensors by PyTorch's layouts of the tensors and the other arguments; None for calls that take
+#: more than addresses. Sharing the tensors by DLPack would take longer than the whole call.
 planned_calls: Recent[Hashable, Planned | None] = Recent(MAX_CALLS)
 
 
 def goes_straight(tensor: torch.Tensor) -> bool:
     """Whether an operator on a tensor would do nothing but call the kernel for the tensor's device.
 
-    The dispatcher takes a third of the time of a `topk`, to find that out.
+    The dispatcher takes a third of the time of a `topk` to find out.
     """
     torch_c = torch._C
     return (
@@ -101,7 +101,7 @@ def arrays_of(*tensors: torch.Tensor | None) -> list[Any]:
     for tensor in tensors:
         array: Any = tensor
         if tensor is not None and (array := tensor.__dict__.get(ARRAY)) is None:
-            # The caller has seen that no gradient is wanted.
+            # The caller has checked that no gradient is wanted.
             plain = tensor.detach() if tensor.requires_grad else tensor
             try:
                 array = plain.numpy() if tensor.is_cpu else plain
@@ -118,7 +118,7 @@ def launched(
     places = [one.data_ptr() for one in inputs]
     if any(map(and_, places, planned.masks)):
         return False
-    # It may be given back at once: PyTorch reuses it in the stream's order.
+    # The scratch may be freed at once: PyTorch reuses it in the stream's order.
     scratch = inputs[0].new_empty(planned.scratch_bytes, dtype=torch.uint8)
     places += [one.data_ptr() for one in outputs]
     planned.launch([operands_at[place] for place in places], operands_at[scratch.data_ptr()], streams[stream])
@@ -129,8 +129,8 @@ def _public_current_stream(number: int) -> int:
     return int(torch.cuda.current_stream(number).cuda_stream)
 
 
-#: The handle of PyTorch's current stream of a GPU. The public way makes an object for each call; the other is
-#: what TorchInductor's and Triton's launchers call, and a build without CUDA lacks it.
+#: Returns the handle of PyTorch's current stream of a GPU. The public function makes an object for each call.
+#: The launchers of TorchInductor and Triton call the private one, which a build without CUDA lacks.
 current_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _public_current_stream)
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with tensors, in PyTorch's words and by PyTorch's errors."""
+"""Checks of tensors, which raise PyTorch's errors in PyTorch's words."""
 
 from collections.abc import Collection
 from operator import index
@@ -22,7 +22,7 @@ INDEX_TYPES = {torch.int32, torch.int64}
 
 
 class TensorTypeError(TypeError, ValueError, RuntimeError):
-    """A tensor of a wrong dtype or device: by function, PyTorch raises one of the three."""
+    """A tensor of a wrong dtype or device: PyTorch raises one of the three, depending on the function."""
 
 
 def check_tensor(function: str, tensor: Any, name: str = "input") -> None:

@@ -67,10 +67,10 @@ def topk(
         device of `input`; broadcasts to the shape of `input` with 1 at `dim`. Where a row has fewer than k,
         its results end with index -1 and the worst value of the type, as for `cudml.top_k`.
     offsets : Tensor, optional
-        Where rows of a 1-D `input` begin that lie one behind another, and where the last one ends: 1-D, of
-        int32 or int64 and on the device of `input`, as the row pointers of a CSR matrix and the offsets of a
-        jagged tensor. The results have a row for each, with indices counted from its start, and `k` may be
-        above the lengths of rows, which end as with `lengths`.
+        Bounds of consecutive rows in a 1-D `input`: the start of each row, then the end of the last one. 1-D,
+        of int32 or int64 and on the device of `input`, like the row pointers of a CSR matrix or the offsets
+        of a jagged tensor. Each row has a row of results, with indices counted from its start. `k` may be
+        above the length of a row, whose results then end as with `lengths`.
     max_length : int, optional
         With `offsets`, the number of elements of each row that count, from its start. None is the longest
         row, which the host waits for: `torch.compile` needs a number.
@@ -119,7 +119,7 @@ def topk(
     if words:
         dim = _dim_of(words, dim)
     if not isinstance(input, torch.Tensor):
-        if has_torch_function_unary(input):  # what stands for a tensor, as in torch.fx
+        if has_torch_function_unary(input):  # an object that stands for a tensor, as in torch.fx
             options = {"lengths": lengths, "offsets": offsets, "max_length": max_length, "out": out}
             return handle_torch_function(topk, (input,), input, k, dim, largest, sorted, **options)
         check_tensor("topk", input)
@@ -141,12 +141,12 @@ def topk(
     except TensorTypeError:
         raise
     except RuntimeError:
-        # PyTorch's own error about what is no 64-bit integer names neither the function nor what is allowed.
+        # PyTorch's error about a value that is no 64-bit integer names neither the function nor the bounds.
         _check_numbers(input, k, dim)
         raise
 
 
-#: What other libraries call an argument, and how `topk` has it.
+#: Other libraries' names of arguments, and their counterparts in `topk`.
 _WORDS = {
     "mode": "largest=True or largest=False",
     "descending": "largest=True or largest=False",
@@ -162,7 +162,7 @@ _WORDS = {
 
 
 def _dim_of(words: dict[str, Any], dim: int | None) -> int | None:
-    """The dimension that `axis` is, which must be the only other word."""
+    """The dimension given as `axis`, the only other name that is allowed."""
     for name in words:
         if name != "axis":
             raise no_argument(topk, name, _WORDS)
@@ -172,7 +172,7 @@ def _dim_of(words: dict[str, Any], dim: int | None) -> int | None:
     return axis
 
 
-#: Integers of the same bits as those that PyTorch does not gather.
+#: Unsigned types, which PyTorch does not gather -> signed types of the same bits.
 _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 
 
@@ -218,7 +218,7 @@ def _topk_of_segments(
     if last == 0:
         rows = input.new_zeros(starts.shape[0], width)
     else:
-        # What is behind a row's end is read and does not count. Sums that overflow are below 0.
+        # Elements past a row's end are read and do not count. Sums that overflow are below 0.
         places = (starts + torch.arange(width, dtype=offsets.dtype, device=offsets.device)).clamp(0, last - 1)
         plain = input.view(_SIGNED.get(input.dtype, input.dtype))
         rows = plain.index_select(0, places.flatten()).view(input.dtype).view(starts.shape[0], width)
@@ -226,7 +226,7 @@ def _topk_of_segments(
 
 
 def _longest(counts: torch.Tensor) -> int:
-    """The longest row, which the host waits for."""
+    """The length of the longest row, which the host waits for."""
     if torch.compiler.is_compiling() or (counts.is_cuda and torch.cuda.is_current_stream_capturing()):
         raise RuntimeError(
             "topk: max_length is None, must be a number under torch.compile and torch.export and in a graph, "
@@ -236,7 +236,7 @@ def _longest(counts: torch.Tensor) -> int:
 
 
 def _check_numbers(input: torch.Tensor, k: Any, dim: Any) -> None:
-    """Raise what is wrong with `k` and `dim`, if anything is."""
+    """Raise the error about `k` or `dim`, if one of them is wrong."""
     for name, value in (("k", k), ("dim", dim)):
         check_integer("topk", name, value)
     topk_empty(input.reshape(input.shape or 1), index(k), index(dim), True)

@@ -35,7 +35,7 @@ def gru_on_cpu(
         b, h0 = (None if one is None else one.float() for one in (b, h0))
         sequence, single = gru_on_cpu(x.float(), w.float(), r.float(), b, h0, lengths)
         return sequence.to(x.dtype), single.to(x.dtype)
-    if r.shape[0] == 1:  # as for topk; the states of one direction lie as PyTorch's do
+    if r.shape[0] == 1:  # new arrays, as for topk: the states of one direction have PyTorch's layout
         states, single = gru(*arrays_of(x, w, r, b, h0, lengths), linear_before_reset=True)
         return from_numpy(states[:, 0]), from_numpy(single)
     sequence, single = gru_empty(x, w, r)
@@ -74,7 +74,7 @@ def gru_on_gpu(
     lengths: torch.Tensor | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     if x.is_cpu:
-        return gru_on_cpu(x, w, r, b, h0, lengths)  # which refuses the others
+        return gru_on_cpu(x, w, r, b, h0, lengths)  # which refuses tensors on other devices
     outputs = gru_empty(x, w, r)
     gru_into(*outputs, x, w, r, b, h0, lengths)
     return outputs

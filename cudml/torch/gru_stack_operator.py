@@ -70,7 +70,7 @@ def gru_by_plans(
     lengths: torch.Tensor | None,
     between: Callable[[torch.Tensor], torch.Tensor] | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What `gru_stack_on_cpu` computes, with weights that are arranged already."""
+    """`gru_stack_on_cpu` with weights that are arranged already."""
     if len(plans) == 1:  # a slice of the states takes a microsecond
         return gru_by_plan(x, plans[0], h0, lengths)
     d = plans[0].num_directions
@@ -87,7 +87,7 @@ def layers_in_turn(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The results by a call for each layer, which takes x, the layer's tensors, and the lengths.
 
-    `between` changes what one gives to the next.
+    `between` changes the states that a layer passes to the next.
     """
     singles: list[torch.Tensor] = []
     for own in layers:
@@ -118,7 +118,7 @@ def gru_stack_on_gpu(
     lengths: torch.Tensor | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     if x.is_cpu:
-        return gru_stack_on_cpu(x, w, r, b, h0, lengths)  # which refuses the others
+        return gru_stack_on_cpu(x, w, r, b, h0, lengths)  # which refuses tensors on other devices
     number = x.get_device()
     stream = current_stream(number)
     is_captured = is_captured_on(number, stream)
@@ -182,7 +182,7 @@ def _stack_batched(
     h0: torch.Tensor | None,
     lengths: torch.Tensor | None,
 ) -> tuple[tuple[torch.Tensor, torch.Tensor], tuple[int, int]]:
-    """Batches by those of each layer, where the batch of one is also that of what it gives to the next."""
+    """The batching rule, layer by layer: the states of a layer are a batch for the next layer."""
     size, num_directions = info.batch_size, r[0].shape[-3]
     of_x, of_w, of_r, of_b, of_h0, of_lengths = dims
     states = None if h0 is None else batch_first(h0, of_h0, size)

@@ -27,18 +27,18 @@ _Key = list[tuple[int, int, int, bool]]
 
 
 class _Kept(NamedTuple):
-    """The weights of a module that were rearranged, and what shows that they have not changed since."""
+    """The rearranged weights of a module, and the key that shows whether they have changed since."""
 
     key: _Key
     layers: Layers
     dtype: torch.dtype
     device: torch.device
     requires_grad: bool
-    #: Whether autocast has made them of this type, whatever theirs is.
+    #: Whether autocast has converted them to this type.
     is_autocast: bool
     #: Whether all of them go straight to an operator's kernel.
     is_straight: bool
-    #: Those of all layers, for calls that go straight to a CPU's kernels.
+    #: Plans of all layers, for calls that go straight to a CPU's kernels.
     plans: list[GruPlan]
     #: While these are kept, no other tensor can have the identity or the address of one of them.
     weights: list[tuple[torch.Tensor, torch.Tensor]]
@@ -65,16 +65,16 @@ class GRU(torch.nn.RNNBase):
 
     Notes
     -----
-    It is a `torch.nn.RNNBase`, and no `torch.nn.GRU`, which `torch.compile` refuses: what looks for layers by
-    `isinstance` finds it by the former.
+    The class is a `torch.nn.RNNBase`, and no `torch.nn.GRU`, which `torch.compile` refuses: code that looks
+    for layers by `isinstance` finds it by the former.
 
     Weights are rearranged in ONNX's order at the first call, on a CPU into panels, too (`cudml.GruPlan`), and
     again when one is replaced or moved, or its version counter changes. The counter ignores writes through
     `.data`: call `flatten_parameters()` after these. The copies take two or three times the weights' memory.
 
     Under `torch.autocast`, on a CPU as on a GPU, input, state and weights are rounded to the dtype of
-    autocast, which the results have. Sums and the state between steps are float32 for every dtype; what one
-    layer gives to the next is of the input's dtype.
+    autocast, which the results have. Sums and the state between steps are float32 for every dtype; the states
+    that a layer passes to the next are of the input's dtype.
 
     Several layers are one operator, `cudml.gru_stack`: on a GPU with room for all of them, layers of one
     direction run in one launch, each a step behind the one below. With dropout between layers in training,
@@ -120,7 +120,7 @@ class GRU(torch.nn.RNNBase):
         return packed, self.permute_hidden(state, input.unsorted_indices)
 
     def _call_in_trace(self, input: Any, hx: Any) -> tuple[Any, torch.Tensor]:
-        """A call of this module, as a trace of `torch.fx` has of those of `torch.nn`."""
+        """A call of this module as a node, which a trace of `torch.fx` makes for modules of `torch.nn`."""
         tracer = (input if isinstance(input, Proxy) else hx).tracer
         if tracer.root is self:
             expected = "a model with a GRU inside: put it in a torch.nn.Sequential"
@@ -153,11 +153,11 @@ class GRU(torch.nn.RNNBase):
         is_autocast: bool,
         lengths: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """All layers, of x (T, N, I) and hx (layers * D, N, H)."""
+        """The results of all layers for x (T, N, I) and hx (layers * D, N, H)."""
         is_jit = torch.jit.is_tracing()
-        if not is_jit:  # where sizes are tensors, which no branch can see
+        if not is_jit:  # else sizes are tensors, which no branch can see
             self._check_sizes(x, hx)
-        # Modes of the dispatcher see operators, as `make_fx` does, or compute none, as `FakeTensorMode`.
+        # Modes of the dispatcher see operators, as `make_fx`, or compute nothing, as `FakeTensorMode`.
         is_traced = is_jit or torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
         layers, is_straight, plans = self._in_onnx_order(x, hx, is_autocast, is_traced)
         for tensor in (x, hx, lengths):
@@ -199,7 +199,7 @@ class GRU(torch.nn.RNNBase):
     ) -> tuple[Layers, bool, list[GruPlan]]:
         """The weights of every layer, rearranged again only if one has changed; checked with the input.
 
-        Also whether they may go straight to the operator's kernel, and on a CPU the plans that then do.
+        Also whether they may go straight to the operator's kernel, and their plans if so on a CPU.
         """
         own = self._parameters  # finds a weight faster than getattr, unless it is parametrised
         names = self._flat_weights_names
@@ -219,7 +219,7 @@ class GRU(torch.nn.RNNBase):
             if tensor is not None and (tensor.dtype is not x.dtype or tensor.device != x.device):
                 expected = f"{x.dtype} on {x.device}, as input"
                 raise TensorTypeError(f"GRU: {name} is {tensor.dtype} on {tensor.device}, must be {expected}")
-        if x.dtype is torch.bfloat16 and x.is_cpu:  # where the operator would widen them at each call
+        if x.dtype is torch.bfloat16 and x.is_cpu:  # else the operator would widen them at each call
             weights = [weight.float() for weight in weights]
         layers = self._rearranged(weights)
         is_straight = not is_traced and all(map(goes_straight, chain(*layers)))
@@ -303,7 +303,7 @@ def _converted(module: torch.nn.GRU) -> GRU:
 
 
 def _key(weights: list[torch.Tensor]) -> _Key | None:
-    """What changes with the weights; None if nothing does, because they were made in inference mode."""
+    """A key that changes with the weights; None for weights made in inference mode, which have no version."""
     try:
         return [(id(one), one.data_ptr(), one._version, one.requires_grad) for one in weights]
     except RuntimeError:
@@ -311,7 +311,7 @@ def _key(weights: list[torch.Tensor]) -> _Key | None:
 
 
 def _with_arrays(layers: Layers) -> Layers:
-    """The weights; each one in CPU memory has an array of its memory."""
+    """The weights; each weight in CPU memory gets an array of its memory as an attribute."""
     for tensor in chain(*layers):
         if has_array(tensor):
             setattr(tensor, ARRAY, tensor.numpy())
@@ -321,19 +321,19 @@ def _with_arrays(layers: Layers) -> Layers:
 def _update_first(weight: torch.Tensor) -> torch.Tensor:
     """PyTorch's gates (reset, update, new) in ONNX's order: update, reset, hidden."""
     size = weight.shape[0] // 3
-    # Slices, which an exporter to ONNX computes itself; it leaves what has several outputs to the runtime.
+    # Slices, which an exporter to ONNX computes itself; operators of several outputs are left to the runtime.
     return torch.cat((weight[size : 2 * size], weight[:size], weight[2 * size :]))
 
 
 def _autocast(input: torch.Tensor, hx: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None, bool]:
-    """The input and the state of a GRU, of autocast's dtype if it is enabled, and whether it is."""
+    """The input and the state of a GRU, of autocast's dtype if it is enabled, and whether it is enabled."""
     if hx is not None:
         check_tensor("GRU", hx, "hx")
     device = input.device.type
     if not torch.is_autocast_enabled(device):
         return input, hx, False
     dtype = torch.get_autocast_dtype(device)
-    # As PyTorch, which leaves float64 alone.
+    # Like PyTorch, which leaves float64 alone.
     floats = (torch.float16, torch.bfloat16, torch.float32)
     if input.dtype in floats:
         input = input.to(dtype)

@@ -38,9 +38,9 @@ def define(
     tensors : sequence of str
         The names of its first arguments, tensors or lists of them, which errors name too.
     computes : mapping
-        Backend, "CPU" or "CUDA", to what computes there.
+        Backend, "CPU" or "CUDA", to the function that computes there.
     empty : callable
-        The outputs before they are computed, which is what is traced.
+        Makes the outputs before they are computed; traces call it.
     batched : callable
         The batching rule of `torch.vmap`.
     """

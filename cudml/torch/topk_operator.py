@@ -48,7 +48,7 @@ def topk_on_gpu(input: torch.Tensor, k: int, dim: int, largest: bool) -> tuple[t
     indices = input.new_empty_strided(shape, strides, dtype=_INT64)
     operands = operands_at[place], operands_at[values.data_ptr()], operands_at[indices.data_ptr()]
     if scratch_bytes:
-        # It may be given back at once: PyTorch reuses it in the stream's order.
+        # The scratch may be freed at once: PyTorch reuses it in the stream's order.
         scratch = input.new_empty(scratch_bytes, dtype=torch.uint8)
         launch(operands, operands_at[scratch.data_ptr()], streams[stream])
     else:
@@ -79,7 +79,7 @@ def topk_on_cpu(input: torch.Tensor, k: int, dim: int, largest: bool) -> tuple[t
         input = input.detach()
     mode: Literal["largest", "smallest"] = "largest" if largest else "smallest"
     if input.dtype in NUMPY_TYPES:
-        # Sharing new arrays takes a third of the time of making tensors and sharing these.
+        # Sharing new arrays takes a third of the time of making tensors and sharing them.
         try:
             values, indices = top_k(input.numpy(), k, axis=dim, mode=mode, nan="greatest")
         except ValueError:
@@ -113,7 +113,7 @@ def _topk_into(
     values: torch.Tensor,
     indices: torch.Tensor,
 ) -> None:
-    """Both operators on tensors of a CPU and of CUDA."""
+    """`topk_ragged` and `topk_into` on tensors of a CPU and of CUDA."""
     _topk_into_checked(input, lengths, k, dim, largest, values, indices)
     mode: Literal["largest", "smallest"] = "largest" if largest else "smallest"
     options: dict[str, Any] = {"axis": dim, "mode": mode, "nan": "greatest"}
@@ -124,7 +124,7 @@ def _topk_into(
         except ValueError as error:
             raise renamed(error, "a", "input") from None
         return
-    # A tensor that requires a gradient, which nobody wants here, cannot be shared.
+    # A tensor that requires a gradient cannot be shared; no gradient is wanted here.
     tensors = (input, lengths, values, indices)
     given: list[Any] = [one.detach() if one is not None and one.requires_grad else one for one in tensors]
     stream = current_stream(input.get_device())
@@ -145,7 +145,7 @@ def _topk_into_checked(
     values: torch.Tensor,
     indices: torch.Tensor,
 ) -> None:
-    """The checks of `topk_into`, which are all that tracing it does."""
+    """The checks of `topk_into`; tracing does nothing else."""
     refuse_gradients("topk", input=input, **{"out[0]": values})
     shape = _topk_shape(input, k, dim)
     check_type("topk", "out[0]", values, {input.dtype})
@@ -231,7 +231,7 @@ def _topk_into_batched(
 
 
 def _dim_of_one(batch: torch.Tensor, dim: int) -> int:
-    """A dimension of one tensor of a batch, counted from the end; out of range if it is."""
+    """A dimension of one tensor of a batch, counted from the end; raises IndexError if out of range."""
     rank = batch.dim() - 1
     check_dim(rank, dim)
     return dim if dim < 0 else dim - rank

@@ -8,21 +8,21 @@ from cudml.torch.gru_operator import gru_operator
 from cudml.torch.gru_stack_operator import gru_stack_operator
 from cudml.torch.topk_operator import ragged_operator, topk_operator
 
-#: `TensorProto.DataType` of types that ONNX's TopK does not have, and of those that hold their values.
+#: `TensorProto.DataType` of types that ONNX's TopK lacks -> that of a type that holds their values.
 _SELECTED_AS = {9: 6, 16: 1}  # bool as int32, bfloat16 as float
 
 
 def onnx_translations() -> dict[Any, Callable[..., Any]]:
     """Return the translations of cudml's operators to ONNX, for `torch.onnx.export`.
 
-    A converted model becomes one of ONNX, with GRU and TopK nodes, that `cudml.onnx.Session`, ONNX Runtime
+    A converted model becomes an ONNX model with GRU and TopK nodes, which `cudml.onnx.Session`, ONNX Runtime
     and others run.
 
     Returns
     -------
     dict
         The operators of `torch.ops.cudml`, and a function for each: the `custom_translation_table` of
-        `torch.onnx.export` with `dynamo=True`. Others may be added to it.
+        `torch.onnx.export` with `dynamo=True`. Other translations may be added to it.
 
     Raises
     ------
@@ -55,7 +55,7 @@ def onnx_translations() -> dict[Any, Callable[..., Any]]:
 
 
 def _nodes() -> Any:
-    """What makes nodes: the set of operators that PyTorch's own translations make, and loaded to do so."""
+    """The maker of nodes: the set of operators that PyTorch's own translations use and have loaded."""
     return sys.modules["onnxscript.onnx_opset"].opset18
 
 

@@ -1,7 +1,7 @@
 """The CUDA device: builds kernels with CuPy's `RawModule` and launches them; only this package imports CuPy.
 
 `device.py` finds GPUs and handles their arrays, `sharing.py` takes arrays of other libraries, `program.py`
-loads plans, `graphs.py` records what they repeat, and `kernel.py` builds kernels.
+loads plans, `graphs.py` records their repeated steps, and `kernel.py` builds kernels.
 """
 
 from cudml.devices.cuda.device import (

@@ -1,10 +1,10 @@
 """Memory that a captured CUDA graph still uses after the captured call has returned.
 
 A replay writes to the addresses of the captured call. The caller keeps the outputs. Memory that the call
-allocated for itself would return to CuPy's pool when the call ends, and could be in other use at a replay. It
-is therefore tied to the memory of the outputs: a graph is useless without these, and there is no notification
-when a graph is destroyed. Memory objects that take no attributes (another library's, or outside a pool)
-cannot be tracked; the scratch memory then stays for the life of the process.
+allocated for itself would return to CuPy's pool when the call ends, and could be in other use at a replay.
+This memory is therefore tied to the memory of the outputs: a graph is useless without its outputs, and there
+is no notification when a graph is destroyed. Memory objects that take no attributes (another library's, or
+outside a pool) cannot be tracked; the scratch memory then stays for the life of the process.
 
 Captured calls with different outputs have separate scratch memory, so that their graphs may be replayed at
 the same time. Calls with the same outputs share it: their graphs cannot run at the same time anyway, because
@@ -17,15 +17,15 @@ from typing import Any
 
 from cudml.locks import Lock
 
-#: The attribute of CuPy's `PooledMemory` that holds what must live as long as the memory.
+#: The attribute of CuPy's `PooledMemory` that holds the arrays that must live as long as the memory.
 _ATTRIBUTE = "_cudml_captured"
 
-#: What must live as long as some memory: arrays, by their part of a call and the addresses of its outputs.
+#: Arrays that must live as long as some memory, by their part of a call and the addresses of its outputs.
 _Kept = dict[tuple[int | None, tuple[int, ...]], list[Any]]
 
 _lock = Lock()
 
-#: What lives as long as the process.
+#: Arrays that live as long as the process.
 _for_good: _Kept = {}
 
 
@@ -51,7 +51,7 @@ def _places(outputs: Sequence[Any]) -> tuple[int, ...]:
 
 
 def _kept_with(owners: Sequence[Any]) -> list[_Kept]:
-    """What must live as long as each of the given memory objects."""
+    """The arrays that must live as long as each of the given memory objects."""
     try:
         for owner in owners:
             if not hasattr(owner, _ATTRIBUTE):

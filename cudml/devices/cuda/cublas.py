@@ -2,9 +2,9 @@
 
 CuPy's binding refuses every call on a stream that is being captured (CuPy issue 6290), although cuBLAS
 supports capture: memory that it needs becomes graph nodes ("CUDA Graphs Support" in its documentation). The
-few functions are therefore called directly, in the library that CuPy's binding is linked with. A product has
-the workspace of its plan: `cublasSetStream` discards the former one, and nodes of each graph would allocate
-the library's own.
+few functions that products need are therefore called directly, in the library that CuPy's binding is linked
+with. A product has the workspace of its plan: `cublasSetStream` discards the former workspace, and every
+graph would get nodes that allocate the library's own.
 
 The handles are cudml's own: on a handle of CuPy's, the first `cublasSetStream` would discard the workspace
 that its user set, and its pointer and math modes are the user's choice.
@@ -30,7 +30,7 @@ _TYPES = {"float32": (0, 4), "float16": (2, 2), "bfloat16": (14, 2)}  # number, 
 _COMPUTE_32F = 68
 _GEMM_DEFAULT = -1
 
-#: What NVIDIA's documentation of `cublasSetWorkspace` recommends, from Hopper on and before.
+#: The workspace that NVIDIA's documentation of `cublasSetWorkspace` recommends from Hopper on, and before.
 _WORKSPACE_BYTES, _FORMER_WORKSPACE_BYTES = 32 << 20, 4 << 20
 
 _POINTER, _INT, _SIZE = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
@@ -122,7 +122,7 @@ def workspace_bytes(compute_capability: int) -> int:
 
 
 def product(path: str, step: MatMul) -> Callable[[int, int, int, int, int, int], None]:
-    """The step as a function of a handle of cuBLAS, a stream, and where a, b, out and the workspace are."""
+    """The step as a function of a cuBLAS handle, a stream, and the addresses of a, b, out and workspace."""
     names = "cublasSetStream_v2", "cublasSetWorkspace_v2", "cublasGemmEx"
     set_stream, set_workspace, gemm = (functions(path)[name] for name in names)
     m, n, k = step.m, step.n, step.k

@@ -91,7 +91,7 @@ def _probe() -> Status:
     try:
         count = runtime.getDeviceCount()
     except Exception as error:
-        # So CUDA says it to a child whose parent used it through another library.
+        # CUDA's answer in a child whose parent used CUDA through another library.
         is_lost = getattr(error, "status", None) == _ERROR_INITIALIZATION
         return _LOST if is_lost else Status(False, _driver_problem(error))
     problems = [_device_problem(runtime, number) for number in range(count)]
@@ -186,7 +186,7 @@ def take(candidate: Any, where: tuple[int, int] | None) -> Taken:
 
 @cache
 def operand_maker() -> Callable[[Any, Any, bool], tuple[Any, dict[int, Any] | None] | None]:
-    """What quickly makes operands of programs from other libraries' arrays: `sharing.operand_maker`."""
+    """A quick maker of operands of programs from other libraries' arrays: `sharing.operand_maker`."""
     return sharing.operand_maker(_cupy_for_arrays())
 
 
@@ -210,7 +210,7 @@ def _scalar_type(dtype: Any) -> Any:
 
 
 def _allocators(cupy: Any, number: int) -> Callable[[list[Any]], Callable[[], list[Array]]]:
-    """What makes the functions that allocate arrays of some shapes and types on a GPU."""
+    """A maker of functions that allocate arrays of given shapes and types on a GPU."""
     ndarray, current_device, device = cupy.ndarray, cupy.cuda.runtime.getDevice, cupy.cuda.Device
     new, initialize = shortcuts.construction(ndarray)
 
@@ -356,7 +356,7 @@ class CudaDevice:
         return isinstance(array.data.mem, (self._cupy.cuda.MemoryAsync, self._lent))
 
     def is_captured(self, stream: Any) -> bool:
-        """Whether a graph is made of the work on a stream (None: the current one)."""
+        """Whether the work on a stream (None: the current one) is being captured in a graph."""
         cuda = self._cupy.cuda
         handle = (cuda.get_current_stream(self.number) if stream is None else self._as_stream(stream)).ptr
         return handle not in LEGACY_STREAMS and bool(cuda.runtime.streamIsCapturing(handle))

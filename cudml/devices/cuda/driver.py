@@ -33,9 +33,9 @@ def relaxed_capture() -> Iterator[None]:
 
 
 def stream_id(handle: int) -> int:
-    """The number of a stream, which no other stream of the process ever has; handles come again.
+    """The number of a stream, which no other stream of the process ever has; handles are reused.
 
-    That of the handle 2 is the calling thread's own.
+    Handle 2, the per-thread default stream, has one number for each calling thread.
     """
     number = ctypes.c_ulonglong()
     _call("cuStreamGetId", handle, ctypes.byref(number))

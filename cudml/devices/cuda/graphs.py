@@ -2,8 +2,8 @@
 
 A recurrence by products makes two or more launches for each step in time, and the host takes longer for a
 launch than the GPU for its kernel. Such a plan ends with the same steps again and again. Some repetitions are
-recorded once as a graph, and the graph is launched until all are done: a launch of it costs the host about as
-much as one of a kernel, however long the sequence is.
+recorded once as a graph, and the graph is launched until all are done: launching the graph costs the host
+about as much as launching one kernel, however long the sequence is.
 
 Invariants:
 
@@ -15,7 +15,7 @@ Invariants:
 * CUDA does not synchronise calls on a graph object. A lock is held while a graph is looked up, recorded,
   launched and dropped, since two threads may run one plan with the same arrays.
 * A dropped graph may still run: CUDA frees it once it is done, and nothing waits.
-* Where the caller captures a graph, launches go into that one, one by one.
+* If the caller captures a graph, launches go into the caller's graph, one by one.
 """
 
 import warnings
@@ -33,11 +33,11 @@ from cudml.settings import record_graphs
 # Runs a step with the addresses or arrays of operands and workspaces, and the stream or None.
 Run = Callable[[Sequence[Any], Any], None]
 
-#: Repetitions of a graph, by estimate: at least as many as keep the GPU busy while the host launches the next
-#: graph, at most as many as take less time to record than the launches that are spared in the first call.
+#: Bounds of the repetitions in a graph, by estimate: enough to keep the GPU busy while the host launches the
+#: next graph, and so few that recording takes less time than the launches that it spares in the first call.
 LEAST_REPETITIONS, MOST_REPETITIONS = 16, 32
 
-#: Graphs of a plan: a loop over two sets of arrays, on several streams.
+#: Maximum number of graphs of a plan, enough for a loop over two sets of arrays on several streams.
 MAX_GRAPHS = 8
 
 
@@ -47,11 +47,12 @@ def pointer_of(buffer: Any) -> int:
 
 
 def split(cycle: Cycle | None) -> tuple[int, int, int] | None:
-    """How many repetitions are launched one by one, how many are a graph, and how often that is launched.
+    """The numbers of repetitions launched one by one, of repetitions in a graph, and of the graph's launches.
 
-    None if there are too few, or if the user wants no graphs: one is recorded at the first call with its
-    addresses, which must be no slower than without. At least one repetition comes before the graph, so that
-    what libraries do at their first call, such as loading kernels, is not done in a capture.
+    None if there are too few repetitions, or if the user wants no graphs. A graph is recorded at the first
+    call with its addresses, which must be no slower than without a graph. At least one repetition comes
+    before the graph, so that the work of libraries at their first call, such as loading kernels, is not done
+    in a capture.
     """
     if cycle is None or cycle.times <= 2 * LEAST_REPETITIONS or not record_graphs():
         return None
@@ -71,7 +72,7 @@ class Repeated:
         self._is_capturing, self._launch = runtime.streamIsCapturing, runtime.graphLaunch
         self._relaxed = runtime.streamCaptureModeRelaxed
         self._errors = (runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError, DeviceError)
-        # CuPy's graphs by the addresses of all buffers; one that leaves is destroyed with its last reference.
+        # CuPy's graphs by the addresses of all buffers; a graph is destroyed with its last reference.
         self._graphs: dict[tuple[int, ...], Any] = {}
         self._lock = Lock()
 
@@ -100,8 +101,8 @@ class Repeated:
         CUDA ends a capture in which another thread synchronises the whole GPU, for example.
         """
         try:
-            # Relaxed, because this thread or another may be capturing a graph of its own, in which CUDA
-            # otherwise forbids what makes a stream and a graph.
+            # Relaxed, because this thread or another may be capturing a graph of its own: otherwise, CUDA
+            # forbids making a stream and a graph meanwhile.
             with relaxed_capture():
                 graph = self._capture(buffers)
                 if len(self._graphs) >= MAX_GRAPHS:
@@ -113,7 +114,7 @@ class Repeated:
         return graph
 
     def _capture(self, buffers: Sequence[Any]) -> Any:
-        # A blocking stream would forbid all threads the legacy default stream as long as it is captured.
+        # While a blocking stream is captured, no thread may use the legacy default stream.
         stream = self._new_stream(non_blocking=True)
         # In another mode, other threads could allocate nothing meanwhile.
         stream.begin_capture(self._relaxed)

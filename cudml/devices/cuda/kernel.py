@@ -1,4 +1,4 @@
-"""Kernel instances, built and loaded by CuPy on one device, and the launches that the device allows them."""
+"""Kernel instances, built and loaded by CuPy on one device, and checks that the device can launch them."""
 
 import math
 import os
@@ -64,16 +64,16 @@ class Kernel:
                 f"{told} cannot be compiled ({error}): pip install 'cudml[cuda13]' or 'cudml[cuda12]' "
                 "brings the compiler and its headers"
             ) from error
-        #: What the kernel's registers allow.
+        #: Threads of a block that the kernel's registers allow.
         self._max_threads = self._driver.funcGetAttribute(_MAX_THREADS_PER_BLOCK, self.function.ptr)
 
     def allow(self, launch: KernelLaunch, limits: Limits, device: str) -> None:
         """Allow the kernel the shared storage and the cluster size of a launch that the device can run.
 
-        Raises LaunchTooLargeError if the grid is cooperative and more than the device holds at once, which
-        CuPy would shrink with a warning, or if the device holds no cluster, whose launch would fail: another
-        plan may do. Raises ValueError if the device cannot run the launch for another reason, or the grid is
-        empty, for which CuPy would launch one block.
+        Raises LaunchTooLargeError if another plan may fit: the grid is cooperative and larger than the device
+        holds at once (CuPy would shrink it with a warning), or the device has no room for a cluster (the
+        launch would fail). Raises ValueError if the device cannot run the launch for another reason, or if
+        the grid is empty (CuPy would launch one block).
         """
         grid, threads, shared_bytes = launch.grid, math.prod(launch.block), launch.shared_bytes
         (x, y, z), (most_x, most_y, most_z) = grid, MAX_GRID
@@ -132,7 +132,7 @@ def _by_value_type() -> Any:
     base: Any = import_unforked("cupy.cuda.function").CPointer
 
     class ByValue(base):  # type: ignore[misc]
-        """The address of bytes in host memory, which CuPy passes to the driver, and what holds them."""
+        """The address of bytes in host memory, which CuPy passes to the driver, and their owner."""
 
         __slots__ = ("held", "ptr")
 

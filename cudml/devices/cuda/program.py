@@ -58,8 +58,8 @@ class ProgramLoader:
 
         The program launches on the given stream (a CuPy stream, an object with `__cuda_stream__`, or an
         integer handle) or on the current stream of this GPU. It allocates only scratch that is not given,
-        does not synchronise, and can be captured in a graph. What a long plan repeats is a graph of the
-        program's own (`graphs.py`).
+        does not synchronise, and can be captured in a graph. The repeated steps of a long plan are a graph of
+        the program's own (`graphs.py`).
 
         Raises CompilerError if a kernel does not compile or there is no compiler, ValueError if a launch
         cannot run on this GPU.
@@ -131,7 +131,7 @@ class ProgramLoader:
         function, params = self._kernel(launch)
         grid, block, shared_bytes = launch.grid, launch.block, launch.shared_bytes
         cooperative = launch.cooperative
-        # A step's arguments are picked out of the buffers and these.
+        # A step's arguments are picked from the buffers and these values.
         report = self._make_reports().address_for(launch) if launch.waits else 0
         fixed = (self._null, by_value(report.to_bytes(8, "little")), *params)
         null = len(slots)
@@ -147,7 +147,7 @@ class ProgramLoader:
 
     def _prepare_matmul(self, step: MatMul, slots: dict[str, int]) -> Run:
         a, b, out = slots[step.a], slots[step.b], slots[step.out]
-        # A workspace is an address already. Without one, a is passed and not used.
+        # The buffer of a workspace is an address. Without a workspace, a is passed and not used.
         workspace = slots[step.a if step.workspace is None else step.workspace]
         m, n, k = step.m, step.n, step.k
         if not m or not n:
@@ -218,7 +218,7 @@ class ProgramLoader:
 
 
 class _Makers(NamedTuple):
-    """What makes the programs of a GPU.
+    """The functions that make the programs of a GPU.
 
     `launch_alone` takes a kernel's function, grid, block, shared bytes and last arguments, `copy_alone` a
     prepared copy. `all_steps` takes prepared steps, the numbers of the operands that they write, and the
@@ -267,7 +267,7 @@ def _makers(
 
         return run
 
-    # As `all_steps` of one step, without lists of steps and buffers: a slice takes 12 % less.
+    # Like `all_steps` of one step, without lists of steps and buffers: a slice takes 12 % less time.
     def copy_alone(copy: Run) -> Program:
         def run(
             operands: Sequence[Array], workspace: Array | None, stream: Any = None, shift: int = 0

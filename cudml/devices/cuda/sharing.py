@@ -2,11 +2,11 @@
 
 Work goes to the current stream of the array's GPU, after the work that the library has queued: DLPack is
 given that stream, and a stream named by a CUDA array interface is waited for by an event, never by the host.
-Afterwards, the library's stream waits for the work, so that it may read results and overwrite arguments. The
-library's stream is the one that the interface names, else torch's current stream, else CUDA's legacy default
-stream, because DLPack does not name it. Unless it is known to be the stream of the work itself, the memory is
-also held until the work is done, because its library might reuse it earlier. Held memory is released by the
-next call that shares an array after the work is done.
+Afterwards, the library's stream waits for the work, so that the library may read results and overwrite
+arguments. The library's stream is the one that the interface names, else torch's current stream, else CUDA's
+legacy default stream, because DLPack does not name it. Unless that stream is known to be the stream of the
+work itself, the memory is also held until the work is done, because its library might reuse it earlier. Held
+memory is released by the next call that shares an array after the work is done.
 
 While the stream is captured in a graph, none of this is done: the program that launches the graph orders it
 and keeps the arrays alive.
@@ -27,7 +27,7 @@ from cudml.devices.exchange import ExchangeError, Exported, Form, Taken, cuda_ar
 from cudml.devices.interface import Layout
 from cudml.locks import Lock
 
-#: The protocols' handle of the legacy default stream. CuPy's, 0, is ambiguous to them.
+#: The protocols' handle of the legacy default stream. CuPy's handle of it, 0, is ambiguous in the protocols.
 _LEGACY_STREAM = 1
 
 #: DLPack's handle for "no ordering".
@@ -42,8 +42,8 @@ _lock = Lock()
 _held: list[tuple[Any, list[Any]]] = []
 
 #: Shared memory of the last work of each thread on the legacy default stream, which has no event yet: the
-#: owners by address, by the numbers of the GPU and the thread. An event that is recorded later is as good,
-#: and none is needed while calls share the same memory, whose new owner replaces the former one.
+#: owners by address, by the numbers of the GPU and the thread. An event that is recorded later serves as
+#: well. No event is needed while calls share the same memory: its new owner replaces the former owner.
 _last: defaultdict[int, dict[int, dict[int, Any]]] = defaultdict(dict)
 _nothing: dict[int, Any] = {}
 
@@ -87,9 +87,9 @@ def operand_maker(cupy: Any) -> Callable[[Any, Any, bool], tuple[Any, dict[int, 
     """A quick `take` for DLPack tensors on the current GPU and a stream of it; None for others.
 
     It makes an operand of a program instead of an array: an address with its `layout`, as of
-    `Device.address_and_layout`. Work on it needs `order_after` instead of `sharing`. If all that happens on
-    the legacy default stream, `hold` is enough, with what is returned beside the operand if it is the only
-    one.
+    `Device.address_and_layout`. Work on the operand needs `order_after` instead of `sharing`. If everything
+    happens on the legacy default stream, `hold` is enough; its argument for a call with this operand alone is
+    returned beside the operand.
     """
     memory_of, current_device = cupy.cuda.UnownedMemory, cupy.cuda.runtime.getDevice
     current_stream, read_only = cupy.cuda.get_current_stream, dlpack.READ_ONLY
@@ -193,7 +193,8 @@ def holder(cupy: Any, number: int) -> Callable[[dict[int, Any]], None]:
         if former is shared or former == shared:
             return
         if former is None or former.keys() != shared.keys():
-            # For every thread, because some may have ended. Each adds its own only after its work was queued.
+            # For every thread, because some may have ended. A thread adds its memory only after its work was
+            # queued.
             formers = [last.pop(one, {}) for one in [*last]]
             if formers:
                 event = _recorded(cupy, cupy.cuda.Stream.null)
@@ -249,7 +250,7 @@ def _stream_of(candidate: Any, number: int) -> int | None:
 
 @lru_cache(maxsize=256)
 def _is_tensor(kind: type) -> bool:
-    """Whether a type is PyTorch's tensor, without importing PyTorch: none can exist before."""
+    """Whether a type is PyTorch's tensor, without importing PyTorch: no tensor exists before its import."""
     torch = sys.modules.get("torch")
     return torch is not None and issubclass(kind, torch.Tensor)
 

@@ -53,7 +53,7 @@ class Streams:
         if method is None or isinstance(stream, type):
             raise TypeError(f"stream is {a_type(stream)}, must be {_EXPECTED}")
         self._check_device(_number_of(stream))
-        # The protocol's version and the handle; version 0 is all there is.
+        # The protocol's version and the handle; only version 0 exists.
         answer = method()
         if (
             not isinstance(answer, tuple)

@@ -22,10 +22,10 @@ from cudml.locks import Lock
 _CHUNK_BYTES = 1 << 20
 _LEAST_BYTES = 256
 
-#: In place of the legacy default stream's number, which need not be asked for.
+#: Stands for the number of the legacy default stream, which need not be queried.
 _LEGACY = -1
 
-#: The parts of a captured call whose memory this is, as it is cut and as the graph fills it.
+#: The scratch slots of a captured call for its zeros: cut from a chunk, and filled by the graph.
 _PART, _PART_TO_FILL = -2, -3
 
 
@@ -45,7 +45,7 @@ class Zeros:
         self._lock = Lock()
 
     def address(self, num_bytes: int, outputs: Sequence[Array], stream: Any = None) -> int:
-        """Where `num_bytes` zeros are for the kernels of one call that writes the outputs on the stream."""
+        """The address of `num_bytes` zeros for the kernels of one call that writes outputs on the stream."""
         handle = (self._current_stream(self._number) if stream is None else stream).ptr
         if handle in LEGACY_STREAMS:
             key = _LEGACY
@@ -69,7 +69,7 @@ class Zeros:
             with self._lock.held():
                 piece = self._cut(num_bytes)
             if piece is None:
-                # A chunk cannot be made while a graph is captured. The graph sets these to zero itself.
+                # A chunk cannot be made while a graph is captured. The graph sets this piece to zero itself.
                 piece = self._scratch(num_bytes, outputs, stream, part=_PART_TO_FILL)
                 chosen = self._current_stream(self._number) if stream is None else stream
                 self._cupy.cuda.runtime.memsetAsync(piece.data.ptr, 0, num_bytes, chosen.ptr)
@@ -79,7 +79,7 @@ class Zeros:
 
     def _cut(self, num_bytes: int) -> Array | None:
         """A piece of the last chunk; None if too little is left of it."""
-        # Of few sizes, so that a stream whose calls need ever more takes at most twice the largest.
+        # A power of two, so that all pieces of a stream together have at most twice the size of the largest.
         size = max(_LEAST_BYTES, 1 << (num_bytes - 1).bit_length())
         if not self._chunks or self._chunks[-1].nbytes < self._used + size:
             return None
@@ -87,7 +87,7 @@ class Zeros:
         return self._chunks[-1][first : first + size]
 
     def _cut_from_new_chunk(self, num_bytes: int) -> Array:
-        """The same from a new chunk, which keeps enough for captured calls."""
+        """A piece of a new chunk, which keeps enough for captured calls."""
         cupy = self._cupy
         with cupy.cuda.Device(self._number):
             # Zero before any stream uses it.

@@ -36,11 +36,11 @@ _INSTALL = "install g++ or clang++, set CUDML_CXX, or `pip install 'cudml[cpu]'`
 _COMMON_FLAGS = ("-std=c++17", "-fPIC", "-w", "-fno-strict-aliasing")
 _MODULE_FLAGS = ("-fno-math-errno", "-ffp-contract=off", "-fvisibility=hidden")
 _SERIAL_FLAGS = (*_MODULE_FLAGS, "-O2", "-march=native")
-# A build takes two thirds of -O2's time, and most kernels of a GPU run as fast here.
+# -O1 builds in two thirds of -O2's time, and most kernels for GPUs run as fast here.
 _THREADED_FLAGS = (*_MODULE_FLAGS, "-O1", "-march=native")
-# Lines and inlined calls are all that messages need; variables take a third of the build, and -O1 half as
-# long again as -Og. A loop that is interrupted in a linkage stub would be reported without a line, so that
-# calls do without stubs.
+# Messages need lines and inlined calls only; variables take a third of the build, and -O1 half as long again
+# as -Og. A loop that is interrupted in a linkage stub would be reported without a line, so calls do without
+# stubs.
 _CHECKED_FLAGS = (*_MODULE_FLAGS, "-Og", "-g1", "-fno-plt")
 _CHECKED_DEFINES = ("-DSIMT_CHECK",)
 _MEMORY_FUNCTIONS = ("memcpy", "memmove", "memset")
@@ -214,9 +214,9 @@ def _checked_link_flags(found: Compiler) -> tuple[str, ...]:
 
 
 def _libraries(found: Compiler) -> tuple[str, ...]:
-    """What a module is linked with besides the runtime.
+    """The libraries that a module is linked with besides the runtime.
 
-    Not the C++ library, which no kernel calls: GNU's linker takes longer for its symbols than for all else.
+    No kernel calls the C++ library: GNU's linker takes longer for its symbols than for all else.
     """
     is_gnu = "Free Software Foundation" in found.version
     return ("-nodefaultlibs", "-lm", "-lc", "-lgcc") if is_gnu else ()

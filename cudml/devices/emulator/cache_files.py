@@ -60,8 +60,8 @@ def _require_own_folder(path: Path) -> None:
 def _require_safe_parent(parent: Path, path: Path) -> None:
     """Raise PermissionError if others can replace what is in a folder, at any time.
 
-    Those are its owner, unless that is the user or root, and whoever can write it. In a sticky folder, such
-    as /tmp, only the owner of a file can replace it.
+    Its owner can, unless that is the user or root, and so can everyone who can write the folder. In a sticky
+    folder, such as /tmp, only the owner of a file can replace it.
     """
     status = parent.stat()
     if status.st_uid not in (os.geteuid(), _ROOT):
@@ -268,7 +268,7 @@ def cached(name: str, build: Callable[[Scratch, Path], None]) -> Path:
 
 
 def keep_beside(name: str, text: bytes) -> None:
-    """Write a file for people to read into the folder, replacing one of that name."""
+    """Write a file for people to read into the folder, replacing a file of that name."""
     place = folder.path()
     with processes.scratch(place) as scratch:
         _write_own(scratch.path / name, text)

@@ -48,7 +48,7 @@ class _Buffer:
 
 
 def _extent(array: Array) -> tuple[int, int]:
-    """The first and one past the last byte of an array."""
+    """The addresses of an array's first byte and of the byte past its last."""
     start = array.__array_interface__["data"][0]
     low, high = byte_extent(array.shape, array.strides, array.itemsize)
     return start + low, start + high
@@ -108,7 +108,7 @@ class CheckedProgram:
                 library_steps.move(buffer.low, buffer.start, buffer.num_bytes)
 
     def _require_zeros(self, of_name: dict[str, _Buffer]) -> None:
-        """Raise KernelError unless every piece is zero that must be."""
+        """Raise KernelError unless every workspace that must be left zero is zero."""
         reports = []
         for piece in self._plan.workspaces:
             if piece.is_left_zero and (places := np.flatnonzero(of_name[piece.name].contents)).size:

@@ -68,7 +68,7 @@ class EmulatorDevice:
     def allocator(self, arrays: Sequence[tuple[tuple[int, ...], Any]]) -> Callable[[], list[Array]]:
         """A function that allocates uninitialised C-contiguous arrays of these shapes and dtypes."""
         empty = np.empty
-        # One and two are by far the most frequent. Without a second frame, `top_k` takes 5 % less.
+        # One and two arrays are by far the most frequent. Without a second frame, `top_k` takes 5 % less.
         if len(arrays) == 1:
             ((shape, dtype),) = arrays
             return lambda: [empty(shape, dtype)]
@@ -162,15 +162,15 @@ def get_device() -> EmulatorDevice:
 def _loaded(plan: Plan) -> Program:
     """A plan with compiled kernels, which several threads may run at the same time.
 
-    Kernels of check mode, and those without, are compiled when a call first needs them.
+    Kernels with and without check mode are compiled when a call first needs them.
 
     A function, because calling an object with `__call__` takes longer: 6 % of `top_k`.
     """
     is_checked = current_schedule().check or meter.current() is not None
     checked = load_checked(plan) if is_checked else None
     steps = None if is_checked else load_kernels(plan)
-    # A call pops one and appends it again when it is done. Both are atomic, so there is no lock, which would
-    # have to survive forks. A call that raises drops its own.
+    # A call pops its steps and appends them again when it is done; a call that raises drops them. Pop and
+    # append are atomic, so there is no lock, which would have to survive forks.
     free: list[PreparedSteps] = []
 
     def run(operands: Sequence[Array], workspace: Array | None, stream: Any = None, shift: int = 0) -> None:

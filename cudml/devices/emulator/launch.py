@@ -58,7 +58,7 @@ class _Loaded:
     runtime: ctypes.CDLL
 
 
-#: Instances by what they were compiled from. They stay loaded even if a source is edited.
+#: Instances by `KernelLaunch.instance` and check mode. They stay loaded even if a source is edited.
 _loaded: dict[Hashable, _Loaded] = {}
 
 
@@ -98,7 +98,7 @@ class BufferTable:
 
     def __init__(self, names: Sequence[str]) -> None:
         self._numbers = {name: number for number, name in enumerate(names)}
-        # The last one stays null, for absent buffers.
+        # The last address stays null, for absent buffers.
         self.addresses = (ctypes.c_uint64 * (len(names) + 1))()
 
     def place(self, name: str | None) -> int:
@@ -245,7 +245,7 @@ class PreparedSteps:
 
 
 def prepared_steps(plan: Plan, steps: Sequence[Kernel | LibraryStep], schedule: Schedule) -> PreparedSteps:
-    """Make what one call at a time needs to run the loaded steps of a plan by a schedule."""
+    """Prepare the loaded steps of a plan to be run by a schedule, by one call at a time."""
     offsets, zero_offsets = plan.offsets(), plan.offsets(left_zero=True)
     num_bytes, zeros = plan.temporary_bytes, np.zeros(plan.zero_bytes, np.uint8)
     buffers = BufferTable((*plan.operands, *offsets, *zero_offsets))

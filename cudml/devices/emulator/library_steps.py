@@ -1,6 +1,6 @@
 """Steps of a plan that NumPy and the C library run: products, fills and copies, on addresses.
 
-Large steps run in pieces, because Python handles signals only between them.
+Large steps run in pieces, because Python handles signals only between pieces.
 """
 
 import ctypes
@@ -21,8 +21,8 @@ _PIECE_PRODUCTS = 1 << 29
 _WRITE_PRODUCTS = 64
 _PIECE_BYTES = 1 << 26
 
-#: Sums of more terms than a piece may have are made of pieces of this many: short enough for errors of BLAS,
-#: which adds the terms of a piece, to stay small, and few enough for those of adding the pieces.
+#: Terms of a piece, for sums of more terms than one piece may have. Pieces are so short that the errors of
+#: BLAS, which sums the terms of a piece, stay small, and so long that the errors of adding pieces do, too.
 _PIECE_TERMS = 1 << 18
 
 #: Products with at most this many multiplications run in the calling thread. For these, the threads of
@@ -106,7 +106,7 @@ def _matmul(step: MatMul, addresses: Mapping[str, int]) -> None:
 
 
 def _dtype(element: str) -> np.dtype[Any]:
-    """The dtype that reads a product's operands: of bfloat16, which NumPy lacks, the bits."""
+    """The dtype that reads a product's operands; for bfloat16, which NumPy lacks, it reads the bits."""
     return np.dtype(np.uint16 if element == "bfloat16" else element)
 
 

@@ -108,8 +108,8 @@ current = _current.get
 def emulator_report() -> Iterator[Report]:
     """Count the memory traffic of every kernel that runs on the CPU emulator inside the `with` block.
 
-    Kernels run in check mode, as with `CUDML_EMULATOR=check`, which is slow. What a device's library does is
-    not counted: matrix products, fills, and the copy of a slice that is one stretch of words.
+    Kernels run in check mode, as with `CUDML_EMULATOR=check`, which is slow. The steps of a device's library
+    are not counted: matrix products, fills, and the copy of a slice that is one stretch of words.
 
     Yields
     ------

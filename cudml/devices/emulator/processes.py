@@ -44,8 +44,8 @@ _CANNOT_RUN = (126, 127)
 #: Compilers that run at once, more than there are CPUs: they wait for files, too.
 _THREADS_BESIDE_CPUS = 4
 
-#: A wait for threads looks this often, in seconds, whether it was interrupted: Python can miss a signal that
-#: comes just before it blocks.
+#: Seconds after which a wait for threads is started again: Python can miss a signal that comes just before
+#: it blocks.
 _LOOK_SECONDS = 0.1
 
 #: Write ends of the guards' pipes. A forked child must not keep them open.
@@ -72,7 +72,7 @@ def _start(command: Sequence[str], **options: Any) -> "subprocess.Popen[Any]":
 
 
 def output(command: Sequence[str]) -> bytes:
-    """What a command prints.
+    """The output of a command.
 
     Raises OSError if the command cannot be run, CalledProcessError if it fails.
     """
@@ -202,7 +202,7 @@ def build_together(build: Callable[[_Item], _Result], items: Collection[_Item]) 
 
     A single item gets a thread too, because the calling thread only waits, which Ctrl-C can interrupt. The
     threads are not those of `concurrent.futures`: the modules that it imports have functions that are called
-    before and after a fork, and must not be imported while one waits for `locks.no_fork`.
+    before and after a fork, and must not be imported while a fork waits for `locks.no_fork`.
     """
     batch = _Batch()
     numbered = enumerate(tuple(items))  # each thread takes the next one

@@ -33,7 +33,7 @@ class Schedule:
     time_limit: float | None = None
     stack_kib: int = 0
     warp_lanes: int | None = None
-    #: `warp_lanes`, or its default: other orders and check mode are for a GPU's kernels.
+    #: `warp_lanes`, or its default: orders other than "fast" and check mode use a GPU's kernels.
     num_lanes: int = field(init=False, repr=False, compare=False)
     #: `strict`, or its default.
     is_strict: bool = field(init=False, repr=False, compare=False)
