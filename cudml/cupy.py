@@ -233,7 +233,7 @@ def _partitioned(function: str, a: Any, kth: Any, axis: int | None) -> Any:
     axis = _axis(function, axis, a.ndim)
     size = a.shape[axis]
     first, last = _places(function, kth, size, axis)
-    # The elements up to the last place, or those from the first one on.
+    # The elements up to the last place, or the elements from the first place on.
     is_front = last + 1 <= size - first
     if is_front:
         chosen = _top_k.top_k(a, last + 1, axis=axis, mode="smallest").indices

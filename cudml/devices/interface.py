@@ -114,7 +114,10 @@ class Device(Protocol):
         """Hold the memory of operands of `operand_makers`, by address, until the work on them is done."""
 
     def order_after(self, operands: Collection[Any], stream: Any = None) -> None:
-        """Like the end of `sharing`, for work on a stream (None: the current one) and `operand_makers`."""
+        """Order other libraries' later work as `sharing` does, for operands of `operand_makers`.
+
+        It waits for the work on the stream (None: the current one).
+        """
 
     def raise_reported(self) -> None:
         """Raise KernelError if a finished kernel reported a failure, as the next call would."""

@@ -355,7 +355,7 @@ def _leaves(lists: Any) -> Iterator[Any]:
 
 
 def broadcasts_to(shape: Sequence[int], target: Sequence[int]) -> bool:
-    """Whether an array of one shape can be read as one of another, as NumPy broadcasts."""
+    """Whether an array of one shape can be read as an array of another shape, as NumPy broadcasts."""
     if len(shape) > len(target):
         return False
     own = target[len(target) - len(shape) :]

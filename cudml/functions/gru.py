@@ -407,7 +407,7 @@ def check_same_dtype(function: str, arrays: Mapping[str, Array], dtype: Any, why
 
 
 def _check_shapes(arrays: Mapping[str, Array], num_directions: int) -> None:
-    """Compare every shape with those of x and r and with the direction."""
+    """Compare every shape with the shapes of x and r and with the direction."""
     given = {name: arrays[name] for name in _SHAPES if name in arrays}
     sizes = sizes_of(num_directions, x=given["x"], r=given["r"])
     check_shapes("gru", given, sizes, _SOURCES)

@@ -204,7 +204,7 @@ def _name_in(number: int, name: str) -> str:
 
 
 def _check_shapes(arrays: dict[str, Array], num_layers: int, num_directions: int) -> None:
-    """Compare every shape with those of x, of r of the first layer and of the layer before."""
+    """Compare every shape with the shapes of x, of the first layer's r and of the layer before."""
     x, r = arrays["x"], arrays[_name_in(0, "r")]
     sizes = {"D": num_directions, "L": num_layers, "LD": num_layers * num_directions}
     sources = {"D": "direction", "L": "layers", "H": _name_in(0, "r"), **dict.fromkeys("TNI", "x")}

@@ -77,8 +77,8 @@ def slice(
         any that share it) are processed by that GPU, arrays in CPU memory (NumPy's, or any that share it) by
         the CPU emulator.
     offsets : sequence of int
-        First element to take in each dimension; 0 or more. If no elements are taken, the offset may be the
-        size of the dimension.
+        First element to take in each dimension; 0 or more. Where `sizes` is 0, the offset may be the size of
+        the dimension.
     sizes : sequence of int
         Number of elements to take in each dimension: the shape of the result. May be 0.
     strides : sequence of int, optional

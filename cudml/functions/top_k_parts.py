@@ -113,7 +113,7 @@ class PartedTopK:
         """Compute the outputs from the inputs, on the current stream."""
         source, *lengths, values, indices = operands
         numbers = count(_FIRST_SCRATCH, -1)
-        # One more result, whose index is that of a missing element.
+        # One more result, with the index of a missing element.
         room = self._parts[-1].results.stop + 1
 
         def scratch(dtype: Any, length: int) -> Array:

@@ -1,4 +1,4 @@
-"""The profile of a session: times of ONNX Runtime's parts and cudml's nodes, in a file of its format."""
+"""The profile of a session: times of ONNX Runtime's parts and cudml's nodes, in ONNX Runtime's format."""
 
 import itertools
 import json

@@ -111,7 +111,7 @@ def gru_into(
 
 
 def states_of(sequence: torch.Tensor, r: torch.Tensor) -> torch.Tensor:
-    """PyTorch's sequence of states (T, N, D * H) as that of `cudml.gru`, (T, D, N, H)."""
+    """PyTorch's sequence of states (T, N, D * H) in the form of `cudml.gru`'s, (T, D, N, H)."""
     num_directions, _, hidden = r.shape
     return sequence.view(*sequence.shape[:2], num_directions, hidden).transpose(1, 2)
 

@@ -199,7 +199,7 @@ class GRU(torch.nn.RNNBase):
     ) -> tuple[Layers, bool, list[GruPlan]]:
         """The weights of every layer, rearranged again only if one has changed; checked with the input.
 
-        Also whether they may go straight to the operator's kernel, and their plans if so on a CPU.
+        Also whether they may go straight to the operator's kernel, and if so on a CPU, their plans.
         """
         own = self._parameters  # finds a weight faster than getattr, unless it is parametrised
         names = self._flat_weights_names

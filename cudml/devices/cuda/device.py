@@ -168,7 +168,7 @@ def is_own(candidate: Any) -> bool:
 
 
 def plain(array: Any) -> Array:
-    """A CuPy array as one of CuPy's own class: a view of an array of a subclass."""
+    """A CuPy array as an array of CuPy's own class: a view if it is of a subclass."""
     cupy = sys.modules["cupy"]
     return array if type(array) is cupy.ndarray else cupy.ndarray.view(array, type=cupy.ndarray)
 

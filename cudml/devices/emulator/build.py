@@ -216,7 +216,7 @@ def _checked_link_flags(found: Compiler) -> tuple[str, ...]:
 def _libraries(found: Compiler) -> tuple[str, ...]:
     """The libraries that a module is linked with besides the runtime.
 
-    No kernel calls the C++ library: GNU's linker takes longer for its symbols than for all else.
+    Not the C++ library: no kernel calls it, and GNU's linker takes longer for its symbols than for all else.
     """
     is_gnu = "Free Software Foundation" in found.version
     return ("-nodefaultlibs", "-lm", "-lc", "-lgcc") if is_gnu else ()

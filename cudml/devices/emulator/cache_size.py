@@ -60,7 +60,7 @@ def trim(place: Path, most_bytes: int) -> None:
 
 
 def clear(place: Path) -> list[KeptFile]:
-    """Remove every compiled file, and what killed builds left behind; return the removed files.
+    """Remove every compiled file, and the folders that killed builds left; return the removed files.
 
     Raises OSError if a file cannot be removed.
     """

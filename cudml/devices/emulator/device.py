@@ -86,7 +86,7 @@ class EmulatorDevice:
         return address_of(array)
 
     def address_and_layout(self, array: Any) -> tuple[int, Layout]:
-        """The address, and the rest in one hashable value; TypeError for what `owns` refuses."""
+        """The address, and the rest in one hashable value; TypeError for arrays that `owns` refuses."""
         if type(array) is not np.ndarray and not self.owns(array):
             raise TypeError(f"cpu takes numpy.ndarray, got {type(array).__name__}")
         layout = (
