@@ -31,7 +31,7 @@ struct LaneSearch {
   Key key;
   UInt32 place;        // of the element, or of the first element of its batch
   uint4 held[kAhead];  // the last batch
-  UInt32 held_load;    // its first load
+  UInt32 held_load;    // the batch's first load
 
   __device__ __forceinline__ LaneSearch(const RowPart<Word>& part, UInt32 lane,
                                         const FineParams& params)
@@ -114,8 +114,8 @@ struct LaneSearch {
     }
   }
 
-  // The place of the first element with the largest key of all lanes, if this lane has one. If the input has
-  // changed since the search, it is the place of any element.
+  // The place of this lane's first element with the key `largest`, the largest of all lanes; kNowhere if the
+  // lane has none. If the input has changed since the search, the place is that of any element.
   __device__ __forceinline__ UInt32 place_of(Key largest) {
     if (key != largest || place - head >= num_loads * kPerLoad) {
       return key == largest ? place : kNowhere;

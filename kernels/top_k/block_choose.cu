@@ -13,9 +13,9 @@
 #include "top_k/row_parts.cuh"
 #include "top_k/rows.cuh"
 
-// Most elements that are ranked; list_capacity is as many or fewer.
+// Most elements that are ranked; list_capacity is at most this.
 constexpr UInt32 kMostRanked = 1024;
-// Items of a lane that are looked at together, or not at all where the part is shorter.
+// Items of a lane in a group; groups past the end of the part are skipped.
 constexpr int kGroup = 8;
 
 // Blocks per multiprocessor: the largest number whose registers hold the items of every lane.
@@ -46,8 +46,8 @@ template <class Word, int kParts, int kItems>
 struct ChooseStorage {
   SharedArray<typename LoadedPart<Word, kItems>::Warp, kParts> parts;
   SharedArray<UInt32, kMostRanked> numbers;
-  SharedArray<UInt32, 2 * kParts> bounds;  // each part's largest key, and the least's complement
-  SharedArray<UInt32, 2 * kParts> sums;    // of each warp, in turn
+  SharedArray<UInt32, 2 * kParts> bounds;  // largest keys of parts, then complements of least keys
+  SharedArray<UInt32, 2 * kParts> sums;    // two sets of a sum for each warp, used in turn
   SharedArray<UInt32, kParts> lengths;     // of a ragged row
   SharedArray<UInt32, kParts> warp_sums;
   UInt32 digit;
@@ -81,12 +81,12 @@ struct PartedRow {
     return slot / kSlots * static_cast<UInt32>(params.part_length) + slot % kSlots;
   }
 
-  // As network_rank.cuh has it.
+  // The interface that `NetworkRank` expects.
   __device__ __forceinline__ UInt32 key(UInt32 place) const { return key_at(kLastSlot - place); }
   __device__ __forceinline__ UInt32 index(UInt32 place) const { return kLastSlot - place; }
 };
 
-// Sums over the warps of a block, with a barrier each.
+// Sums over the warps of a block; each sum takes a barrier.
 template <int kParts>
 struct WarpSums {
   SharedArray<UInt32, 2 * kParts>& sums;
@@ -167,7 +167,7 @@ struct Choice {
   }
 
   // Chooses at least k and at most `most` elements; returns their number. `chosen` becomes the lane's items
-  // among them, as bits, and `least` at most the key of any of them.
+  // among them, as bits, and `least` a lower bound of their keys.
   __device__ __forceinline__ UInt32 choose(UInt32 length, UInt32 k, UInt32 most, UInt32 largest,
                                            UInt32& least, UInt32& chosen) {
     UInt32 before;

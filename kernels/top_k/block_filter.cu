@@ -22,21 +22,21 @@ constexpr int kThreads = 256;
 constexpr UInt32 kMinEnough = 128;
 constexpr UInt32 kMaxCounted = 128;
 
-// What the sample is taken from, numbered as in `cudml/operators/top_k/filter.py`.
+// Where the sample is taken from, numbered as in `cudml/operators/top_k/filter.py`.
 constexpr Int32 kFirstOfPart = 0;  // the part's first tile, whose k-th key is a bound and no guess
 constexpr Int32 kAcrossPart = 1;
 constexpr Int32 kAcrossRow = 2;
 
-// A guess is from a tile, or from one of kLoadsPerSampled loads of a part and at least kMinSampled if that is
-// less. Blocks that share a row sample all of it, each as many loads as if it were its part.
+// A guess samples 1 in kLoadsPerSampled loads of a part: at least kMinSampled loads, and at most a tile.
+// Blocks that share a row sample the whole row, each with as many loads as from its own part.
 constexpr UInt32 kLoadsPerSampled = 24;
 constexpr UInt32 kMinSampled = 192;
 
-// A list that is cut so often since a floor came from a sample, as where elements ascend, has another one
-// taken. Elements in random order fill it about ln(tiles) times in all.
+// After this many cuts of a list since the last sample, another sample is taken, as when elements ascend.
+// Elements in random order fill the list about ln(tiles) times in all.
 constexpr UInt32 kCutsPerSample = 4;
 
-// In units of 2^-32. Multiples of it are far from each other, modulo 1.
+// In units of 2^-32. Its multiples, modulo 1, are far from each other.
 constexpr UInt32 kGoldenRatio = 0x9e3779b9;
 
 // If the blocks of a row keep more elements than this together, they merge in two steps: groups first.
@@ -48,14 +48,14 @@ struct FilterStorage {
   UInt32 num_done;
 };
 
-// What the blocks of a merge share in global storage. Zero before the launch and after it.
+// The state that the blocks of a merge share in global storage. Zero before the launch and after it.
 struct MergeState {
   UInt32 num_listed;
   UInt32 num_done;
 };
 
 // How the lists of a row's blocks are merged: all at once, or first within groups. There are about as many
-// groups as blocks in each.
+// groups as blocks in a group.
 struct Merges {
   UInt32 group_size;   // in blocks
   UInt32 num_groups;   // 0 if all lists are merged at once
@@ -106,13 +106,15 @@ __device__ __forceinline__ void load_tile(const Loads<Word>& loads, UInt32 first
   }
 }
 
-// A thread's loads of a sample of `num_loads`. They are spread evenly: neighbouring loads would see one end
-// of a sorted row only. Samples of different `salt` are of different loads, if there are enough of them. No
-// load is in a sample twice, which would make its bound too high: offsets are less than the distance of two.
+// A thread's loads of a sample of `num_loads` loads. The sample is spread evenly: neighbouring loads would
+// show only one end of a sorted row. Samples with different `salt` take different loads, if there are enough.
+// No load is in a sample twice, which would make the sample's bound too high: offsets are less than the
+// distance between two sampled loads.
 template <class Word, UInt32 kAhead>
 __device__ __forceinline__ void load_across(const Loads<Word>& loads, UInt32 num_loads, UInt32 salt,
                                             uint4 (&bytes)[kAhead]) {
-  // Rounded up, so that whole distances are met. Of fewer than 2^16 loads, none is beyond the last.
+  // Rounded up, so that distances of whole loads are exact. With fewer than 2^16 loads, none is beyond the
+  // last.
   const UInt32 distance = kFullMask / num_loads + 1;
   const UInt32 offset = __umulhi(salt * kGoldenRatio, __umulhi(loads.count, distance));
 #pragma unroll
@@ -137,15 +139,16 @@ __global__ void __launch_bounds__(kThreads, 2)
   const UInt32 k = static_cast<UInt32>(params.k);
   const UInt32 num_parts = static_cast<UInt32>(params.blocks_per_row);
   const Int64 stretch = (static_cast<UInt32>(params.row_length) / num_parts / 64 + 1) * Int64{64};
-  // The list has room for one tile or two between two checks of its length, besides k and as much slack.
+  // Besides k elements and as much slack, the list has room for the tiles between two checks of its length:
+  // one or two.
   const bool skips_checks =
       RowFilter::kMaySkipChecks && static_cast<UInt32>(capacity) >= 2 * (RowFilter::kTile + k);
   const UInt32 room = static_cast<UInt32>(capacity) - (skips_checks ? 2 : 1) * RowFilter::kTile;
   UInt32 enough = kMinEnough;  // for the end
   while (enough < k) enough *= 2;
   const Merges merges = Merges::of(num_parts, enough);
-  // What a part keeps may be twice as long where a first merge has few of such lists: it takes less time than
-  // if each part shortens its own.
+  // If the first merge has few lists, a part may keep twice as many elements: merging longer lists then takes
+  // less time than shortening each list.
   const UInt32 num_first = merges.num_groups > 0 ? merges.group_size : num_parts;
   const UInt32 most_kept = num_first * 2 * enough <= kMaxMerged ? 2 * enough : enough;
 
@@ -163,7 +166,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     RowPart<Word> part =
         row.stretch(static_cast<UInt32>(begin), static_cast<UInt32>(min(length - begin, stretch)));
     Loads<Word> loads = Loads<Word>::of(part);
-    // The row that a part is of. Found again, it takes no registers in the loop.
+    // The row that a part belongs to. Finding it again takes no registers in the loop.
     const auto whole_row = [&](const RowPart<Word>& of) -> RowPart<Word> {
       return {of.elements - static_cast<Int64>(of.first_index) * of.stride, of.stride,
               static_cast<UInt32>(length), 0};
@@ -177,7 +180,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     load_tile(loads, 0, ahead);
     UInt32 step = 0;
     UInt32 count = 0;
-    UInt32 num_keys = 0;    // listed elements behind these are raw bits of a part, not keys yet
+    UInt32 num_keys = 0;    // listed elements from here on are raw bits of a part, not keys yet
     UInt32 num_kept = 0;    // elements in the lists that are merged
     bool is_merge = false;  // a merge filters what blocks kept, not the part
     bool is_whole = num_parts == 1;  // the result is that of the whole row
@@ -203,7 +206,7 @@ __global__ void __launch_bounds__(kThreads, 2)
           for (UInt32 a = 0; a < kAhead; ++a) sample[a] = ahead[a];
           if (is_guess || !is_first) load_across(source, num_sampled, num_cuts, sample);
           filter.list_sample(sample, num_sampled, count);
-          // A bound may be rough: it lists k elements of each part anyway.
+          // A bound may be rough: at least k elements of each part are listed anyway.
           const UInt32 most_wanted = wanted + (is_guess ? wanted / 4 : wanted / 2 + 8);
           const auto threshold = filter.search(count, num_sampled * kPerLoad, wanted, most_wanted);
           filter.raise_floor(threshold);
@@ -213,7 +216,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 
       // ---- Filter.
       Sieve<Word> sieve = Sieve<Word>::of(filter.floor, params);
-      const UInt32 tail = loads.head + loads.count * kPerLoad;  // where it begins
+      const UInt32 tail = loads.head + loads.count * kPerLoad;  // where the tail begins
       const UInt32 num_dense = is_merge ? 0 : (loads.count + kLoadsPerTile - 1) / kLoadsPerTile;
       const UInt32 num_sparse = is_merge ? num_kept : part.length - tail;
       const UInt32 num_steps =
@@ -356,7 +359,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     if (enough <= kMaxCounted) {
       rank_by_counting<Word, kThreads>(filter.list, count, enough, k, write);
     } else {
-      // The rest of the list has room for as many numbers of four bytes, in the larger of its two arrays.
+      // Behind its first `enough` elements, the larger of the list's two arrays has room for as many numbers
+      // of four bytes.
       UInt32* numbers = sizeof(Word) == 8 ? reinterpret_cast<UInt32*>(filter.list.keys + enough)
                                           : filter.list.indices + enough;
       const UInt32 last_index = kIsRagged ? kFullMask : static_cast<UInt32>(params.row_length) - 1;

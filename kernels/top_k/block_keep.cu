@@ -21,7 +21,7 @@ constexpr int kThreads = 512;
 // Loads of a thread that are in flight at once.
 constexpr UInt32 kAhead = 8;
 
-// Elements of a list that another one is compared with at once, and that are behind its end.
+// Elements of a list that one element is compared with at once; as many padding elements follow the list.
 constexpr UInt32 kCompared = 4;
 
 // The fullest bucket whose elements are compared with each other: many more take longer than a network.
@@ -29,19 +29,19 @@ constexpr UInt32 kFullest = 256;
 
 struct KeepParams : FineParams {
   Int64 kept_bytes;  // of shared storage for the row
-  // The guess of the floor is the least of the largest keys of groups, of 1, 2, 4 or 8 loads of a thread. If
-  // it is 0, the guess is the least key of all.
+  // Loads of a thread in a group: 1, 2, 4 or 8. The guess of the floor is the least of the groups' largest
+  // keys, or if this is 0, the least key of all.
   Int64 loads_of_group;
 };
 
 struct alignas(16) KeepStorage {
   SelectStorage<kThreads> select;
   KeyBounds bounds;  // the largest key, and the guess of the floor
-  UInt64 most;       // the largest distance of what is listed
+  UInt64 most;       // the largest distance of a listed element
 };
 
-// An element of a list: the distance of its key below the largest one, and its index. What has less of them
-// ranks first, and by `Ranked` last.
+// An element of a list: the distance of its key below the largest key, and its index. The element with the
+// smaller distance, then the smaller index, ranks first; in the order of `Ranked`, it is the last.
 template <class Word>
 struct Listed {
   static constexpr UInt32 kLastIndex = sizeof(Word) < 4 ? 0xffff : kFullMask;
@@ -75,10 +75,10 @@ struct KeptRow {
 
   const RowLoads<Word>& row;
   uint4* kept;
-  UInt32 first_whole;  // loads from here on lie in the row as a whole,
-  UInt32 end_whole;    // as far as they are before this one
-  UInt32 head_end;     // elements before this one are in no such load,
-  UInt32 tail_begin;   // nor are those from here on
+  UInt32 first_whole;  // the first load that lies in the row as a whole
+  UInt32 end_whole;    // end of these loads
+  UInt32 head_end;     // elements before this one precede these loads
+  UInt32 tail_begin;   // the first element behind these loads
 
   __device__ __forceinline__ KeptRow(const RowLoads<Word>& row, uint4* kept)
       : row(row), kept(kept) {
@@ -100,8 +100,8 @@ struct KeptRow {
     return threadIdx.x < head_end ? threadIdx.x : tail_begin + (threadIdx.x - head_end);
   }
 
-  // Reads kAhead of the thread's loads, from `load` on, as far as they are before `end_whole`. Of groups that
-  // are not, the largest key is no bound.
+  // Reads kAhead of the thread's loads, from `load` on, as far as they are before `end_whole`. The largest
+  // key of a group that is cut off there is no bound.
   template <bool kAreWhole>
   __device__ __forceinline__ void read_ahead(UInt32 load, UInt32 group_mask, Wide<Word>& largest,
                                              Wide<Word>& complement) const {
@@ -188,28 +188,28 @@ struct KeptRow {
   }
 };
 
-// How far the keys of elements are below the largest one, and buckets of such distances, of equal width: the
-// first has the largest keys, the last one everything below the floor. If there are few keys, buckets also
-// tell indices apart, so that many equal elements are no full bucket.
+// Distances of keys below the largest key, and buckets of distances, of equal width: the first bucket has the
+// largest keys, the last has everything below the floor. If there are few keys, buckets also tell indices
+// apart, so that many equal elements do not fill one bucket.
 template <class Word>
 struct Buckets {
   using Key = Wide<Word>;
   static constexpr UInt32 kLast = kNumBins - 1;
-  // Of keys and indices together. One bit less, so that no such bucket is the last one.
+  // Bits of keys and indices together. One bit less than a digit's, so that no such bucket is the last one.
   static constexpr int kFewBits = kDigitBits - 1;
   static constexpr Key kAllOnes = static_cast<Word>(~Word{0});
 
   const FineParams& params;
   Key top;             // the largest key
-  Key range;           // how far the floor is below it
-  UInt32 shift;        // what is left of a distance has 32 bits
+  Key range;           // distance of the floor below the largest key
+  UInt32 shift;        // bits dropped from a distance, to leave 32
   UInt32 width;        // of a bucket, about
   UInt32 scale;        // 2^32 / width, rounded down
-  UInt32 index_bits;   // of the index that buckets tell apart
-  UInt32 index_shift;  // the lower bits, which they do not
-  bool has_zeros;      // of both signs, perhaps, whose keys differ though they tie
-  bool is_plain;       // neither those, nor NaNs, nor an index
-  Key plain_factor;    // these make a distance, in the upper bits, from bits that are in order
+  UInt32 index_bits;   // upper bits of the index that buckets tell apart
+  UInt32 index_shift;  // its lower bits, which buckets do not tell apart
+  bool has_zeros;      // zeros of both signs may occur, whose keys differ though they tie
+  bool is_plain;       // no such zeros, no NaNs, and no index in buckets
+  Key plain_factor;    // factor and offset from ordered bits to a distance, in the upper bits
   Key plain_offset;
 
   static __device__ __forceinline__ Buckets of(Key top, Key least, UInt32 length,
@@ -236,7 +236,7 @@ struct Buckets {
       lowest = top > reach ? static_cast<Key>(top - reach) : 0;
     }
     made.has_zeros = zero != other_zero && other_zero >= lowest && other_zero <= top;
-    // The largest key of all stays what it is.
+    // A `first_nan` of all ones changes no key.
     const bool has_nans =
         top > first_nan || (top == first_nan && first_nan != kAllOnes) || lowest < end_nan;
     made.is_plain = made.index_bits == 0 && !made.has_zeros && !has_nans;
@@ -246,7 +246,7 @@ struct Buckets {
     return made;
   }
 
-  // Of an element, whose bits are in the upper bits.
+  // The distance of an element whose bits are in the upper bits.
   template <bool kIsPlain>
   __device__ __forceinline__ Key distance(Key bits) const {
     if constexpr (kIsPlain) {
@@ -256,7 +256,7 @@ struct Buckets {
       return static_cast<Key>(top - (coarse_key<Word>(fine, params) >> kSpareBits<Word>));
     }
   }
-  // Of an element in any bucket but the last.
+  // The bucket of an element, unless it is in the last bucket.
   template <bool kIsPlain>
   __device__ __forceinline__ UInt32 bucket(Key distance, UInt32 index) const {
     if constexpr (!kIsPlain) {
@@ -266,7 +266,7 @@ struct Buckets {
     }
     return __umulhi(static_cast<UInt32>(distance >> shift), scale);
   }
-  // Of any element.
+  // The bucket of any element.
   template <bool kIsPlain>
   __device__ __forceinline__ UInt32 any_bucket(Key distance, UInt32 index) const {
     if constexpr (!kIsPlain || sizeof(Word) == 8) {
@@ -291,9 +291,9 @@ struct Buckets {
   }
 };
 
-// Lists the elements that can be among the first `wanted`, by buckets. Returns how many are listed; 0 if too
-// few are above the floor, or too many in a bucket. The bins are clear before. Behind a list, they are the
-// ends of its buckets.
+// Lists the elements that can be among the first `wanted`, by buckets. Returns the number of listed elements;
+// 0 if too few are above the floor, or too many are in one bucket. The bins are clear before. Once elements
+// are listed, they are the ends of the list's buckets.
 template <bool kIsPlain, class Word>
 __device__ __forceinline__ UInt32 list_by_buckets(const KeptRow<Word>& kept,
                                                   const Buckets<Word>& buckets, UInt32 wanted,
@@ -339,7 +339,7 @@ __device__ __forceinline__ UInt32 list_by_buckets(const KeptRow<Word>& kept,
     }
     before += own[i];
   }
-  // All begins of buckets are there, and what is told about the last one that is listed.
+  // All begins of buckets, and the end of the list, are written before they are read.
   const bool is_crowded = __syncthreads_or(fullest > kFullest ? 1 : 0) != 0;
   if (is_crowded || num_above < wanted) return 0;
   const UInt32 count = shared.select.num_listed;
@@ -378,7 +378,7 @@ __device__ __forceinline__ void rank_in_buckets(const Buckets<Word>& buckets,
     const UInt32 begin = bucket == 0 ? 0 : bins[bucket - 1];
     const UInt32 end = bins[bucket];
     UInt32 rank = begin;
-    // What is compared behind the bucket ranks behind it.
+    // Elements that are compared from behind the bucket rank behind it.
 #pragma unroll 1
     for (UInt32 other = begin; other < end; other += kCompared) {
 #pragma unroll
@@ -438,14 +438,15 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll 1
   for (bool is_guess = true; count == 0; is_guess = false) {
     if (!is_guess) {
-      // The guess is too high, or so low that buckets are too wide. A digit of the k-th key is a better one.
+      // The guess is too high, or so low that buckets are too wide. A digit of the k-th key is a better
+      // guess.
       search(threshold, [&](auto visit) { for_each([&](Word key, UInt32) { visit(key); }); });
       least = floor_of(threshold);
       clear(bins);
       __syncthreads();  // bins are clear before they are changed
     }
     const auto buckets = Buckets<Word>::of(top, least, length, params);
-    // Numbers near zero would leave few buckets to the others.
+    // Numbers near zero would leave few buckets to other numbers.
     if (is_guess && buckets.has_zeros) continue;
     if (buckets.is_plain) {
       count = list_by_buckets<true>(kept, buckets, k, by_buckets, shared);

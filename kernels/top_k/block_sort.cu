@@ -38,8 +38,8 @@ __device__ __forceinline__ void merge_lists(Pair (&items)[kSorted], UInt32 part,
     }
     __syncthreads();  // a list is written before the warp that takes it reads it
     if (part % (2 * span) != 0) continue;
-    // Of each item and that at the mirrored position of the other list, the earlier one is kept: these are
-    // the first of both, the sequence falls and then rises.
+    // The earlier one of each item and the item at the mirrored position of the other list is kept. The kept
+    // items are the first of both lists, and their sequence falls and then rises.
 #pragma unroll
     for (int j = 0; j < kSorted; ++j) {
       const UInt32 mirrored = (kSorted - 1 - j) * kWarpSize + (kWarpSize - 1 - lane);

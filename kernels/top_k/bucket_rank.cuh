@@ -109,7 +109,7 @@ __device__ __forceinline__ void rank_by_buckets(const List<Word>& list, UInt32* 
     bins[first_bin + i] = before;
     before += own[i];
   }
-  if (__syncthreads_or(fullest > kMaxCountedBucket ? 1 : 0) != 0) {  // sums are there, or not used
+  if (__syncthreads_or(fullest > kMaxCountedBucket ? 1 : 0) != 0) {  // sums are written before use
     sort_by_network<Word, kThreads>(list, count);  // a bucket is too full to count
     for (UInt32 rank = threadIdx.x; rank < k; rank += kThreads) {
       write(rank, list.keys[rank], list.indices[rank]);

@@ -7,8 +7,8 @@
 #include "top_k/find_cut.cuh"
 #include "top_k/fine_key.cuh"
 
-// Adds to a lane's chosen items, as bits, those of a warp that equal the last result, by item and
-// then by lane, until k have been chosen. Before them are `num_before`.
+// Adds items that equal the last result to `chosen`, the lane's chosen items as bits, in order of item and
+// then of lane, until the warp has chosen k. `num_before` items come before them.
 template <int kItems>
 __device__ __forceinline__ void add_equals(UInt32& chosen, UInt32 equal, UInt32 num_before,
                                            UInt32 k) {
@@ -22,7 +22,7 @@ __device__ __forceinline__ void add_equals(UInt32& chosen, UInt32 equal, UInt32 
   }
 }
 
-// One of a lane's items that are set in `items`, where the search begins at another item in each lane.
+// One of the lane's items whose bits are set in `items`. Each lane begins the search at a different item.
 __device__ __forceinline__ int item_of(UInt32 items) {
   const UInt32 turn = threadIdx.x % kWarpSize;
   const int highest = 31 - __clz(static_cast<int>(__funnelshift_l(items, items, turn)));

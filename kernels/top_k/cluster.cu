@@ -23,12 +23,13 @@ constexpr int kBlockDigitBits = 8;
 constexpr int kBlockBins = 1 << kBlockDigitBits;
 // The fullest bucket whose elements are ranked by counting, for each block of the cluster.
 constexpr UInt32 kMaxBucket = 256;
-// A fuller one is divided if its elements tie.
+// A bucket that is fuller than this, for each block of the cluster, is divided if its elements tie.
 constexpr UInt32 kManyTies = 32;
-// Ties with the last result are not listed if one of as many loads has them, and as many times those wanted.
+// Ties with the last result are not listed if at least 1 in kLoadsPerTie loads has one, and these loads are
+// at least kTiesPerResult times the wanted ties.
 constexpr UInt32 kLoadsPerTie = 2;
 constexpr UInt32 kTiesPerResult = 8;
-// Bytes that eight blocks share are always listed: NVRTC 12.0 would spill registers.
+// If eight blocks share a row of bytes, ties are always listed: NVRTC 12.0 would spill registers otherwise.
 template <class Word, UInt32 kBlocks>
 constexpr bool kMayHaveTies = sizeof(Word) > 1 || kBlocks < 8;
 
@@ -46,9 +47,9 @@ struct alignas(16) ClusterStorage {
   UInt64 largest;                      // the block's largest key
   UInt64 least;                        // the least key that the bound was compared with
   UInt32 counts[3];     // elements listed: of all loads, of loads that matter, after a cut
-  UInt32 num_loads;     // of the block that reach the floor
-  UInt32 num_above[2];  // loads above the floor: at first, and among these
-  UInt32 num_ties;      // with the last result, as many as are wanted or all of the block's part
+  UInt32 num_loads;     // loads of the block that reach the floor
+  UInt32 num_above[2];  // loads above the floor: of all loads, and of these
+  UInt32 num_ties;      // with the last result, in the block's part, until enough are found
 };
 
 // One more digit of elements that the blocks of the cluster share, as search_digit does it for a block.
@@ -120,14 +121,14 @@ struct Range {
   bool is_loose;         // the floor is below the top, and perhaps the key of most loads
   UInt32 num_above = 0;  // loads above a loose floor
   Word tie = 0;          // the key of the last results
-  UInt32 num_ties = 0;   // that are the first with this key, and in no list
+  UInt32 num_ties = 0;   // the row's first elements with this key; they are in no list
 };
 
-// Finds the largest and the least of the tops, and the n-th, which the largest keys of as many loads reach,
-// by counting.
+// Finds the largest, the least and the n-th of the tops, by counting. The largest keys of n loads reach the
+// n-th top.
 template <class Word, UInt32 kNumTops>
 __device__ __forceinline__ void find_nth_top(UInt32 n, ClusterStorage& shared) {
-  constexpr UInt32 kLanes = kThreads / kNumTops;  // that count for one of them
+  constexpr UInt32 kLanes = kThreads / kNumTops;  // that count for one top
   const UInt32 own = threadIdx.x / kLanes;
   const auto top_of = [&](UInt32 i) { return static_cast<Wide<Word>>(shared.tops[i]); };
   const Wide<Word> key = top_of(own);
@@ -140,7 +141,7 @@ __device__ __forceinline__ void find_nth_top(UInt32 n, ClusterStorage& shared) {
   for (UInt32 lanes = kLanes / 2; lanes > 0; lanes /= 2) {
     before += __shfl_xor_sync(kFullMask, before, lanes);
   }
-  // Of one top only.
+  // One lane of each top goes on.
   if (threadIdx.x % kLanes != 0) return;
   if (before == n - 1) shared.floor = key;
   if (before == 0) shared.largest = key;
@@ -161,16 +162,17 @@ __device__ __forceinline__ Range<Word> range_of_all(const Share<Word, kBlocks>& 
     floor = min(floor, __shfl_xor_sync(kFullMask, floor, lanes));
     largest = max(largest, __shfl_xor_sync(kFullMask, largest, lanes));
   }
-  // Where elements tie, the least of their keys.
+  // If elements tie, each is the least of their keys.
   const Word floor_key = share.row.key_of(floor << kSpareBits<Word>);
   const Word top_key = share.row.key_of(largest << kSpareBits<Word>);
-  // Where no top is below the floor, many loads may tie with it. The tops of one block are enough to guess.
+  // If no top is below the floor, many loads may tie with the floor. The tops of one block are enough to
+  // guess.
   return {floor_key, top_key, floor == least && top_key > floor_key};
 }
 
-// The largest key of the row, and one that at least kBlocks * `wanted` elements reach: the least of the
-// blocks' bounds, each of which `wanted` of the block's loads reach. All blocks of the cluster return the
-// same. The first bins are clear before, and have any counts afterwards.
+// The largest key of the row, and a key that at least kBlocks * `wanted` elements reach: the least of the
+// blocks' bounds. `wanted` loads of a block reach its bound. All blocks of the cluster return the same. The
+// first bins are clear before, and have arbitrary counts afterwards.
 template <class Word, UInt32 kBlocks>
 __device__ __forceinline__ Range<Word> find_range(const Share<Word, kBlocks>& share, UInt32 wanted,
                                                   ClusterStorage& shared) {
@@ -179,7 +181,7 @@ __device__ __forceinline__ Range<Word> find_range(const Share<Word, kBlocks>& sh
   Wide<Word> own_largest[Own::kParts] = {};
   share.read(own_largest);
   if (wanted <= min(Own::kNumTops, share.chunks) * 3 / 4) {
-    // So few loads are wanted that the tops, each of another load, bound them: no digit is counted.
+    // Few loads are wanted: the tops, each from a different load, bound them, and no digit is counted.
 #pragma unroll
     for (UInt32 part = 0; part < Own::kParts; ++part) {
       const Wide<Word> top = warp_largest(own_largest[part]);
@@ -203,7 +205,7 @@ __device__ __forceinline__ Range<Word> find_range(const Share<Word, kBlocks>& sh
   }
   shared.bounds.template add<Word>(largest_of_all, complement);
   __syncthreads();  // the bounds are those of all threads
-  // As many loads as there are parts with one reach the least of the parts' largest keys.
+  // One load of each part that has any reaches the least of the parts' largest keys.
   const Wide<Word> least =
       static_cast<Word>(~static_cast<Word>(shared.bounds.complement_of<Word>()));
   const Wide<Word> top = shared.bounds.largest_of<Word>();
@@ -237,7 +239,7 @@ __device__ __forceinline__ Range<Word> find_range(const Share<Word, kBlocks>& sh
     __syncthreads();  // bins are clear before any thread counts, and the digit is read by all
   }
   if (threadIdx.x == 0) {
-    // Where loads are too few, any element can be among the first.
+    // If loads are too few, any element can be among the first.
     const bool are_few = share.num_own() < wanted;
     shared.floor = are_few ? 0 : static_cast<Word>(floor_of(threshold) + least);
     shared.largest = top;
@@ -246,8 +248,8 @@ __device__ __forceinline__ Range<Word> find_range(const Share<Word, kBlocks>& sh
   return range_of_all<Word, kBlocks>(share, shared);
 }
 
-// The numbers of elements that the blocks have listed: of all, of the block with most, and of this one; in
-// lane r of a warp, of block r and of those before it.
+// The numbers of listed elements: of all blocks, of the block with most, and of this block; in lane r of a
+// warp, also of block r and of the blocks before it.
 template <UInt32 kBlocks>
 struct Listed {
   UInt32 total;
@@ -264,7 +266,8 @@ struct Listed {
             __shfl_sync(kFullMask, own, static_cast<int>(rank)), own, sum - own};
   }
 
-  // The block that has listed element `i` of all; `place` becomes its place there.
+  // The block that has listed element `i` of all lists; `place` becomes the element's place in that block's
+  // list.
   __device__ __forceinline__ UInt32 block_of(UInt32 i, UInt32& place) const {
     UInt32 block = 0;
 #pragma unroll
@@ -276,8 +279,8 @@ struct Listed {
   }
 };
 
-// Raises a loose floor to the next key if at least k loads reach that: what ties with the floor is no result
-// then. All blocks of the cluster call, and get the same.
+// Raises a loose floor to the next key if at least k loads reach that key: elements that tie with the old
+// floor are no results then. All blocks of the cluster call, and get the same range.
 template <class Word, UInt32 kBlocks>
 __device__ __forceinline__ void raise_floor(const Share<Word, kBlocks>& share, UInt32 k,
                                             Range<Word>& range, ClusterStorage& shared) {
@@ -300,9 +303,9 @@ __device__ __forceinline__ void clear(Bins& bins) {
   for (int i = 0; i < kNumBins / kThreads; ++i) bins[i * kThreads + threadIdx.x] = 0;
 }
 
-// Lists the elements of the row that can be among its first k: each block those of its share. All blocks
-// together list at most `most`; and at least k, unless the row has fewer. Or they list just the results
-// before the ties that the range has then. `places` has room for the block's loads, and the bins are clear
+// Lists the elements of the row that can be among its first k: each block those of its share. Together they
+// list at most `most`, and at least k unless the row has fewer. If the range has ties afterwards, they list
+// only the results before the ties. `places` has room for the block's loads, and the bins are clear
 // afterwards.
 template <class Word, UInt32 kBlocks>
 __device__ __forceinline__ Listed<kBlocks> list_elements(const Share<Word, kBlocks>& share,
@@ -329,7 +332,7 @@ __device__ __forceinline__ Listed<kBlocks> list_elements(const Share<Word, kBloc
   const auto put = [&](UInt32 place, Word key, UInt32 index) {
     if (place < most) list.put(place, key, index);
   };
-  // Lists the elements of the loads that matter(place), if they reach a key.
+  // Lists the elements at or above `least` in the loads for which matters(place) is true.
   const auto list_loads = [&](UInt32& count, Word least, auto matters) {
     share.for_each_load(
         places, num_loads, least, matters, [&](UInt32 load, const uint4& bytes, UInt32 passing) {
@@ -347,7 +350,7 @@ __device__ __forceinline__ Listed<kBlocks> list_elements(const Share<Word, kBloc
   if (first.total <= most) return first;
 
   // Rare: many elements tie with the k-th, or the floor is far below it. All results are in the k loads with
-  // the largest keys, of loads that tie in the first ones, so that few are read again.
+  // the largest keys; among loads that tie, in the first. So few loads are read again.
   const auto from_floor = [&](Word key) { return static_cast<Word>(key - floor); };
   const auto search = [&](auto& threshold, auto visit_each) {
     search_digit_together<kBlocks>(threshold, shared.select, visit_each);
@@ -380,7 +383,7 @@ __device__ __forceinline__ Listed<kBlocks> list_elements(const Share<Word, kBloc
   const bool has_ties = kMayHaveTies<Word, kBlocks> && are_dense &&
                         (range.top == floor || !of_loads.threshold.fits(enough));
   if (has_ties) {
-    // The first ties are found soon from the begin of the row on. Only the results before them are listed.
+    // Reading the row from its begin finds the first ties soon. Only the results before the ties are listed.
     range.tie = static_cast<Word>(of_loads.floor() + floor);
     if (range.tie == range.top) {
       range.num_ties = k;
@@ -398,7 +401,7 @@ __device__ __forceinline__ Listed<kBlocks> list_elements(const Share<Word, kBloc
   if (has_ties) range.num_ties = k - min(k, second.total);
   if (second.total <= most) return second;
 
-  // Rarer: a load has many of them.
+  // Rarer: a load has many such elements.
   const auto for_each = [&](auto visit) {
     share.for_each_load(places, num_loads, range.floor, matters,
                         [&](UInt32 load, const uint4& bytes, UInt32 passing) {
@@ -426,11 +429,11 @@ __device__ __forceinline__ void rank_together(const List<Word>& own_list, Listed
                                               ClusterStorage& shared, Write write) {
   Bins& bins = shared.select.bins;
   const Wide<Word> top = range.top;
-  // Bucket 0 has the largest keys. What is missing to k has key 0, which is the floor then.
+  // Bucket 0 has the largest keys. Elements missing to k have key 0, which is the floor then.
   const int shift =
       max(0, 64 - __clzll(static_cast<Int64>(UInt64{top - range.floor})) - kDigitBits);
-  // Where all results tie, buckets are of indices. The last one has keys that another stream has raised since
-  // they were read first, and the indices of missing elements.
+  // If all results tie, buckets divide indices. The last bucket also has keys that another stream has raised
+  // since they were first read, and the indices of missing elements.
   const int length_bits = 32 - __clz(static_cast<int>(length));
   const int index_shift = max(0, length_bits - kDigitBits);
   const auto bucket_of = [&](Word key, UInt32 index) {
@@ -445,7 +448,7 @@ __device__ __forceinline__ void rank_together(const List<Word>& own_list, Listed
   UInt32 taken = 0;  // bits of the elements that the thread has
   constexpr UInt32 kReaders = kThreads / kBlocks;
   if (listed.most <= kListedPerThread * kReaders && listed.total >= k) {
-    // As many threads for each list.
+    // Each list has the same number of threads.
     const UInt32 block = threadIdx.x / kReaders;
     const UInt32 here = __shfl_sync(kFullMask, listed.of_lane, static_cast<int>(block));
     const Word* its_keys = map_shared(own_list.keys, block);
@@ -465,7 +468,7 @@ __device__ __forceinline__ void rank_together(const List<Word>& own_list, Listed
       UInt32 place;
       const UInt32 block = listed.block_of(i, place);
       if (i >= count) continue;
-      // What is missing to k ranks last, by its index.
+      // Elements missing to k rank last, by their indices.
       const bool is_listed = i < listed.total;
       keys[j] = is_listed ? map_shared(own_list.keys, block)[place] : Word{0};
       indices[j] = is_listed ? map_shared(own_list.indices, block)[place] : kFullMask - i;
@@ -522,7 +525,7 @@ __device__ __forceinline__ void rank_together(const List<Word>& own_list, Listed
     }
     // All threads have read the begins and the list before these change.
     if (__syncthreads_or(differ || top == range.floor ? 1 : 0) == 0) {
-      // The elements of each bucket tie. They are put into narrower ones, by their indices.
+      // The elements of each bucket tie. They are put into narrower buckets, by their indices.
       UInt32 num_used = 0;
 #pragma unroll
       for (int i = 0; i < kBinsPerThread; ++i) num_used += own[i] > 0 ? 1 : 0;
@@ -564,7 +567,7 @@ __device__ __forceinline__ void rank_together(const List<Word>& own_list, Listed
         }
       }
       __syncthreads();  // parts are complete before they are compared
-      // The blocks may have other orders within a part, so that they share elements by their indices.
+      // The order within a part may differ between blocks, so elements are shared out by their indices.
 #pragma unroll 1
       for (UInt32 i = threadIdx.x; i < count; i += kThreads) {
         const Word key = list.keys[i];
@@ -595,7 +598,7 @@ __device__ __forceinline__ void rank_together(const List<Word>& own_list, Listed
       return;
     }
   }
-  // Each block ranks its own list, the first of them also what is missing.
+  // Each block ranks its own list; the first block also ranks the missing elements.
   const auto rank_of = [&](Word key, UInt32 index) {
     const UInt32 bucket = bucket_of(key, index);
     const UInt32 begin = bins[bucket];
@@ -621,8 +624,8 @@ __device__ __forceinline__ void rank_together(const List<Word>& own_list, Listed
   }
 }
 
-// Calls write(rank, key, index) for the first `count` elements of the row that have a key, with ranks from
-// `begin` on. Each block has a part of the row, and each of its threads neighbouring loads.
+// Calls write(rank, key, index) for the first `count` elements of the row with the key `range.tie`, with
+// ranks from `begin` on. Each block has a part of the row, and each of its threads neighbouring loads.
 template <class Word, UInt32 kBlocks, class Write>
 __device__ __forceinline__ void write_ties(const Share<Word, kBlocks>& share,
                                            const Range<Word>& range, UInt32 begin, UInt32 count,
@@ -675,7 +678,7 @@ __device__ __forceinline__ void write_ties(const Share<Word, kBlocks>& share,
       write(begin + number++, range.tie, share.row.first_of(load) + i);
     }
   });
-  // Fewer only if the input has changed since.
+  // Elements are missing only if the input has changed since.
 #pragma unroll 1
   for (UInt32 i = found + threadIdx.x; i < end; i += kThreads) {
     write(begin + i, range.tie, kFullMask);
@@ -720,13 +723,13 @@ __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(kThreads, 1)
   const auto listed =
       list_elements(share, range, k, static_cast<UInt32>(capacity), places, own_list, shared);
 
-  // ---- Rank them, where the largest keys of loads were; ties that are in no list are in order already.
+  // ---- Rank them, in the storage of the loads' largest keys; ties that are in no list are in order already.
   const auto write = [&](UInt32 place, Word key, UInt32 index) {
     bool is_told;
     const Wide<Word> bits =
         bits_of<Word>(static_cast<Wide<Word>>(key) << kSpareBits<Word>, params, is_told);
     Word element = static_cast<Word>(bits >> kSpareBits<Word>);
-    // Something is missing from a row of k elements only if the input has changed since it was read first.
+    // Elements of a row of at least k are missing only if the input has changed since it was first read.
     if (index >= row.length) index = place;
     if (!is_told && index < row.length) element = row.elements[index];
     write_element<kIsRagged>(element, index_in_row(params, index), row.length, values, indices,

@@ -22,7 +22,7 @@ constexpr UInt32 kMaxTops = kThreads / kWarpSize * kAtOnce;
 template <class Word, UInt32 kBlocks>
 struct Share {
   static constexpr UInt32 kPerLoad = RowLoads<Word>::kPerLoad;
-  // Parts of a thread's loads. Their least largest key bounds as many loads as there are parts.
+  // Parts of a thread's loads. As many loads as there are parts reach the least of the parts' largest keys.
   static constexpr UInt32 kParts = kBlocks > 2 ? 8 / kBlocks : kAtOnce;
   static_assert(kParts * kThreads * kBlocks >= kMaxK, "a part for each load that is wanted");
   // The largest keys of a warp's parts are the tops.
@@ -64,7 +64,7 @@ struct Share {
     return row.key_of(static_cast<Wide<Word>>(largest[place]) << kSpareBits<Word>);
   }
 
-  // Reads it; `own_largest` are the largest keys of the thread's parts, which are 0 before.
+  // Reads the share; `own_largest`, 0 before, becomes the largest keys of the thread's parts.
   __device__ __forceinline__ void read(Wide<Word> (&own_largest)[kParts]) const {
     constexpr UInt32 kStep = kThreads * kBlocks;  // loads between two of a thread
     const UInt32 first_whole = row.skipped != 0 ? 1 : 0;
@@ -90,7 +90,8 @@ struct Share {
           }
         }
       }
-      // Some at once: a branch between them keeps the first from being used after the last has arrived.
+      // In groups: the branch between groups keeps the first loads from being used only after the last has
+      // arrived.
 #pragma unroll
       for (UInt32 begin = 0; begin < kAhead; begin += kAtOnce) {
         if (place + begin * kThreads >= num_own()) break;  // the same for all lanes
@@ -146,7 +147,7 @@ struct Share {
       const Wide<Word> fine = fine_key<Word>(upper_word<Word>(bytes, j), row.params);
       if (fine >= fine_floor) bits |= 1u << j;
     }
-    // Only a load at an end of the row, or beyond it, has other elements.
+    // Only a load at an end of the row, or beyond it, has elements outside the row.
     if (!row.is_whole(load)) {
 #pragma unroll
       for (UInt32 j = 0; j < kPerLoad; ++j) {
@@ -156,8 +157,8 @@ struct Share {
     return bits;
   }
 
-  // Calls look(load, its bytes, bits of the elements that are at least the floor) for each of the loads at
-  // `places` that matters(place), and that has any; a thread gets every kThreads-th.
+  // Calls look(load, its bytes, bits of the elements at or above the floor) for each load at `places` that
+  // has such elements, if matters(place) is true. A thread gets every kThreads-th place.
   template <class Matters, class Look>
   __device__ __forceinline__ void for_each_load(const UInt16* places, UInt32 count, Word floor,
                                                 Matters matters, Look look) const {

@@ -1,4 +1,4 @@
-// Computes: the top k of rows, best neighbours in memory or many, for k up to 128.
+// Computes: the top k of rows for k up to 128, best if rows are neighbours in memory, or many.
 // Idea: elements that rank after the k-th so far are dropped as they are read, others are listed.
 // Ownership: a block owns kColumns neighbouring rows, or a stretch of them; a warp owns one list.
 // Requires: k is at most kMaxK.
@@ -72,7 +72,7 @@ __device__ __forceinline__ void insert_lanes(Item (&first)[kPerLane], Item other
   others = sorted_lanes(others);
 #pragma unroll
   for (int r = 0; r < kPerLane; ++r) {
-    // One ascends and one falls, so that both halves of each pair of lanes are bitonic.
+    // `other` ascends and `first[r]` falls, so the earlier and the later items of all lanes are each bitonic.
     const Item other = from_lane_xor(others, kWarpSize - 1);
     if (r + 1 < kPerLane) {
       others = merged_lanes<kWarpSize / 2>(first_or_last(first[r], other, false), true);
@@ -87,12 +87,13 @@ struct ColumnLists {
   // Items of a lane when a warp sorts the first of a list.
   static constexpr int kPerLane = (kMaxK + kWarpSize - 1) / kWarpSize;
   static constexpr UInt32 kFirsts = kPerLane * kWarpSize;
-  // Keys of a lane when a warp looks for one that k elements reach.
+  // Keys of a lane while a warp looks for a key that k elements reach.
   static constexpr int kBrackets = kMaxK / 16;
   // Longer lists are cut.
   static constexpr UInt32 kMaxKept = kBrackets * kWarpSize;
-  // Each stretch is this many times as long as all before it, and lists about this many times as many
-  // elements as reach the floor. More fit, so that few lists ever overflow if elements are in random order.
+  // Each stretch is this many times as long as all before it, and lists about this many times the number of
+  // elements that reach the floor. A list has room for more, so that few lists overflow if elements are in
+  // random order.
   static constexpr UInt32 kGrowth = kMaxK == 16 ? 3 : 2;
   static constexpr UInt32 kCapacity = kSafeLength + (kMaxK < 64 ? 2 : 4) * kMaxK;
   // Lists start in different banks.
@@ -233,7 +234,7 @@ struct ColumnFilter {
   }
 
   // Sets the floor of a list of more than kFirsts elements to a key that k of them reach: the least of the
-  // keys that as many elements of each full register reach as make up k.
+  // n-th keys of the full registers, where n is k divided by their number, rounded up.
   __device__ __forceinline__ void set_floor(UInt32 own, UInt32 lane, UInt32 count) const {
     Key first[Lists::kBrackets] = {};
 #pragma unroll 1

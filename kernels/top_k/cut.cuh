@@ -1,4 +1,4 @@
-// A threshold for keys, and for the numbers of those that tie with it.
+// A threshold for keys, and for the numbers of keys that tie with it.
 #pragma once
 
 #include "common/types.cuh"
@@ -10,7 +10,7 @@ __device__ __forceinline__ Word floor_of(const Threshold<Word>& threshold) {
   return static_cast<Word>(threshold.prefix << (threshold.shift % (8 * sizeof(Wide<Word>))));
 }
 
-// A search among keys of at most `largest`: it skips the leading zeros of that.
+// A search among keys of at most `largest`, whose leading zeros it skips.
 template <class Word>
 __device__ __forceinline__ Threshold<Word> search_up_to(Wide<Word> largest, UInt32 count,
                                                         UInt32 wanted) {
@@ -19,12 +19,12 @@ __device__ __forceinline__ Threshold<Word> search_up_to(Wide<Word> largest, UInt
   return threshold;
 }
 
-// The first of some keys: those at or above a threshold. Of keys that tie for the last places, those with the
-// lowest numbers.
+// The first of some keys: those at or above a threshold. Among keys that tie for the last places, the lowest
+// numbers come first.
 template <class Word>
 struct Cut {
   Threshold<Word> threshold;
-  Threshold<UInt32> by_number;  // how far numbers lie below the last one
+  Threshold<UInt32> by_number;  // for distances of numbers below `last_number`
   UInt32 last_number;
 
   // At most `enough` keys pass; their numbers are at most `last_number`. for_each(visit) calls
@@ -37,7 +37,7 @@ struct Cut {
     cut.cut_by_number(enough, for_each, search);
     return cut;
   }
-  // All that tie for the last places pass.
+  // The same, but all keys that tie for the last places pass.
   template <class ForEach, class Search>
   static __device__ __forceinline__ Cut by_key(Threshold<Word> threshold, UInt32 enough,
                                                UInt32 last_number, ForEach for_each,

@@ -34,7 +34,7 @@ struct Filter {
   Floor<Word> floor = {0, true};
   bool is_full = false;  // as far as this thread knows
 
-  // The word is a key, or bits that `make_keys` will make one of.
+  // The word is a key, or bits that `make_keys` will turn into a key.
   __device__ __forceinline__ void append(Word word, UInt32 index) {
     const UInt32 place = atomicAdd(&shared.num_listed, 1);
     list.put(place, word, index);
@@ -73,7 +73,7 @@ struct Filter {
     }
   }
 
-  // Stores the keys of a sample of `num_loads` from place `begin` on, to find the m-th of them.
+  // Stores the keys of a sample of `num_loads` loads from place `begin` on, for `search`.
   __device__ __forceinline__ void list_sample(const uint4 (&loads)[kLoadsAhead], UInt32 num_loads,
                                               UInt32 begin) {
 #pragma unroll
@@ -88,8 +88,8 @@ struct Filter {
     }
   }
 
-  // The threshold of the `wanted`-th of `count` keys from place `begin` on: enough digits of it that at most
-  // `enough` of them are at or above it, or all digits.
+  // The threshold of the `wanted`-th of `count` keys from place `begin` on: as many digits as leave at most
+  // `enough` of the keys at or above it, or all digits.
   __device__ __forceinline__ Threshold<Word> search(UInt32 begin, UInt32 count, UInt32 wanted,
                                                     UInt32 enough) {
     auto threshold = Threshold<Word>::start(count, wanted);
@@ -101,7 +101,8 @@ struct Filter {
     return threshold;
   }
 
-  // At least k elements are at or above the threshold. Those that tie with it may rank before it.
+  // At least k elements are at or above the threshold. Elements that tie with it may be results, so they
+  // pass.
   __device__ __forceinline__ void raise_floor(const Threshold<Word>& threshold) {
     const Wide<Word> lowest = threshold.prefix << threshold.shift;
     if (lowest != 0 && floor.passes(static_cast<Word>(lowest))) {
@@ -109,12 +110,12 @@ struct Filter {
     }
   }
 
-  // Drops from the list what is below the threshold. If more than `enough` elements would be left, also those
-  // equal to it that have the highest indices.
+  // Drops elements below the threshold from the list. If more than `enough` would be left, it also drops
+  // elements equal to the threshold, those of the highest indices.
   __device__ __forceinline__ void shorten(const Threshold<Word>& threshold, UInt32 count,
                                           UInt32 enough) {
     auto by_index = Threshold<UInt32>::start(threshold.num_equal, threshold.num_wanted);
-    // Of the elements that tie for the last places, those with the lowest indices stay.
+    // Among elements that tie for the last places, those with the lowest indices stay.
     while (!threshold.fits(enough) && !by_index.is_exact()) {
       search_digit(by_index, shared, [&](auto visit) {
         for (UInt32 i = threadIdx.x; i < count; i += kThreads) {

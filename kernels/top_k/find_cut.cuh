@@ -5,7 +5,7 @@
 #include "common/types.cuh"
 #include "top_k/fine_key.cuh"
 
-// 1 where key >= limit, which is not 0: the carry of a sum, which takes less than a comparison.
+// 1 if key >= limit, else 0; limit is not 0. The carry of a sum takes less than a comparison.
 __device__ __forceinline__ UInt32 reaches(UInt32 key, UInt32 limit) {
   return static_cast<UInt32>((static_cast<UInt64>(key) + (0 - limit)) >> 32);
 }
@@ -30,15 +30,16 @@ __device__ __forceinline__ Key sorted_over_lanes(Key key) {
   return key;
 }
 
-// The largest key that k of `length` elements reach, or a lesser one that at most `most` reach, as
-// `num_reached` do. Each lane gives a key of a sample of the row. count_from(key) is the number of elements
-// that reach a key, the same for all lanes. pick(low, high, key) returns whether the lane has an element of a
-// key from `low` to `high`, and its key; some lane has.
+// The largest key that k of `length` elements reach, or a lesser key that at most `most` reach; `num_reached`
+// becomes the number of elements that reach it. Each lane gives a key of a sample of the row. count_from(key)
+// is the number of elements that reach a key, the same for all lanes. pick(low, high, key) returns whether
+// the lane has an element with a key from `low` to `high`, and sets `key` to that key; at least one lane has
+// one.
 //
-// Keys of the sample are tried where, between two that are known, the wanted number of elements is expected.
-// Between neighbours of the sample, keys are interpolated instead. If these trials do not find the cut, a new
-// sample is picked from between the bounds, which moves a bound past the key of an element, however the keys
-// are distributed: elements of few distinct keys take few trials.
+// A trial takes the sample's key at which the wanted number of elements is expected, between the bounds known
+// so far. Between neighbours of the sample, keys are interpolated instead. If these trials do not find the
+// cut, a new sample is picked from between the bounds, which moves a bound past the key of an element,
+// however the keys are distributed: few distinct keys take few trials.
 template <class Word, class CountFrom, class Pick>
 __device__ __forceinline__ Wide<Word> find_cut(Wide<Word> sample, UInt32 length, UInt32 k,
                                                UInt32 most, UInt32& num_reached,
@@ -54,7 +55,7 @@ __device__ __forceinline__ Wide<Word> find_cut(Wide<Word> sample, UInt32 length,
   num_reached = length;
   sample = sorted_over_lanes(sample);
   int above = -1;         // the last place in the sample with a key above `high`
-  int below = kWarpSize;  // the first one with a key that is `low` or less
+  int below = kWarpSize;  // the first place with a key of `low` or less
 #pragma unroll 1
   for (int trial = 0; low != high && num_reached > most;) {
     const float part = static_cast<float>(wanted - num_above) *

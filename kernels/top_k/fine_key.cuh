@@ -18,7 +18,7 @@
 //   padding      the element with key 0, repeated to fill 64 bits
 //
 // Words of 8 and 16 bits are in the upper bits of 32, and so are the constants except the padding. The lower
-// bits may be anything, and never affect the upper ones.
+// bits may be anything, and never affect the upper bits.
 #pragma once
 
 #include "common/ordering_key.cuh"
@@ -64,7 +64,7 @@ __device__ __forceinline__ Wide<Word> fine_key(Wide<Word> bits, const FineParams
          static_cast<Key>(params.offset);
 }
 
-// The smallest fine key of the elements with the rank of this one.
+// The smallest fine key of elements with the same rank.
 template <class Word>
 __device__ __forceinline__ Wide<Word> coarse_key(Wide<Word> fine, const FineParams& params) {
   using Key = Wide<Word>;
@@ -96,8 +96,8 @@ __device__ __forceinline__ Wide<Word> upper_word(const uint4& bytes, int i) {
   }
 }
 
-// The element of a coarse key, in the upper bits. A key that a zero or a NaN may have does not tell which:
-// `is_told` is false then.
+// The element of a coarse key, in the upper bits. If the element may be a zero or a NaN, the key does not
+// tell which one: `is_told` is false then.
 template <class Word>
 __device__ __forceinline__ Wide<Word> bits_of(Wide<Word> key, const FineParams& params,
                                               bool& is_told) {

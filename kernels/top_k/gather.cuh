@@ -1,8 +1,8 @@
 // From a threshold to a list of the elements at or above it, and from a long list to a shorter one.
 //
-// The input is read once for each digit of the threshold and once for the list. If another stream
-// changes it in between, there may be more elements than were counted, which are left out, or fewer;
-// then missing elements fill the list.
+// The input is read once for each digit of the threshold and once for the list. If another stream changes it
+// in between, there may be more elements than were counted: the rest is left out. If there are fewer, missing
+// elements fill the list.
 #pragma once
 
 #include "common/block_scan.cuh"
@@ -48,7 +48,7 @@ __device__ __forceinline__ Int64 block_row_length(const void* lengths, const Top
     if (threadIdx.x == 0) {
       shared.digit = static_cast<UInt32>(row_length<true>(lengths, params, start));
     }
-    __syncthreads();  // thread 0 has read it before the others do
+    __syncthreads();  // thread 0 has stored the length before the others read it
     return shared.digit;
   } else {
     return row_length<false>(lengths, params, start);
@@ -76,9 +76,9 @@ __device__ __forceinline__ void list_in_any_order(const RowPart<Word>& row,
   __syncthreads();  // the list is complete before it is read, and counted before the next begins
 }
 
-// Drops from a list of at most kPerThread elements a thread what is below the k-th key, as far as
-// digits tell. Returns how many stay, at least k. After the next barrier they are the first of the
-// list.
+// Drops elements below the k-th key, as far as digits tell, from a list of at most kPerThread elements a
+// thread. Returns the number that stays, at least k. After the next barrier, the list begins with these
+// elements.
 template <class Word, int kPerThread, int kThreads>
 __device__ __forceinline__ UInt32 shorten_list(Threshold<Word> threshold, const RowPart<Word>& row,
                                                const List<Word>& list, UInt32 count, UInt32 k,

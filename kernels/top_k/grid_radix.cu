@@ -24,11 +24,12 @@ constexpr int kWarps = kThreads / kWarpSize;
 // A multiprocessor runs one block, so there are enough registers for many loads in flight.
 constexpr UInt32 kLoadsAhead = 4;
 
-// The same of elements that may be listed: four loads of bytes would take more registers than there are.
+// Loads in flight of elements that may be listed: four loads of bytes would take more registers than there
+// are.
 template <class Word>
 constexpr UInt32 kListedLoads = sizeof(Word) == 1 ? 2 : kLoadsAhead;
 
-// The same of elements that are listed in order: there are as many loads of the next tile.
+// Loads in flight of elements that are listed in order: as many loads of the next tile are in flight as well.
 template <class Word>
 constexpr UInt32 kOrderedLoads = sizeof(Word) <= 2 ? 2 : kLoadsAhead;
 
@@ -36,11 +37,11 @@ constexpr UInt32 kOrderedLoads = sizeof(Word) <= 2 ? 2 : kLoadsAhead;
 template <class Word>
 constexpr int kMaxDigits = (8 * static_cast<int>(sizeof(Word)) + kDigitBits - 1) / kDigitBits;
 
-// A floor is guessed by at most this many digits of a sample, which has these loads of each thread.
+// A floor is guessed from at most kSampleDigits digits of a sample, with kSampledLoads loads of each thread.
 constexpr int kSampleDigits = 3;
 constexpr UInt32 kSampledLoads = 2;
 
-// Elements of a list that are enough for a block that sorts it with others.
+// Elements of a list for each block that takes part in sorting it.
 constexpr UInt32 kSortedByBlock = 512;
 
 struct GridParams : TopKParams {
@@ -207,9 +208,9 @@ __device__ __forceinline__ bool count_blocks(Counts& before, Counts& all, const 
   return true;
 }
 
-// Finds digits of the sample's element of rank `sample_rank`, until not many more are at or above the floor
-// that they make. Probably k of the row's elements are, and few more. Returns false if the wait for the other
-// blocks gave up.
+// Finds digits of the sample's element of rank `sample_rank`, until at most `most_sampled` of its elements
+// are at or above the floor that these digits make. Probably k of the row's elements, and few more, are.
+// Returns false if the wait for the other blocks gave up.
 template <class Word>
 __device__ __forceinline__ bool guess_floor(Threshold<Word>& floor, UInt32 most_sampled,
                                             const RowPart<Word>& part, const TopKParams& params,
@@ -220,7 +221,8 @@ __device__ __forceinline__ bool guess_floor(Threshold<Word>& floor, UInt32 most_
   uint4 bytes[kSampledLoads][1];
 #pragma unroll
   for (UInt32 a = 0; a < kSampledLoads; ++a) {
-    // At even distances: a part has several times as many, but for the last one, which may be empty.
+    // At even distances: a part has several times as many loads, except for the last part, which may be
+    // empty.
     const UInt32 number = a * kThreads + threadIdx.x;
     const UInt32 load = __umulhi(number * (~UInt32{0} / kLoadsOfBlock + 1), part.length / kPerLoad);
     part.template load<1>(static_cast<UInt64>(load) * kPerLoad, bytes[a]);
@@ -245,7 +247,7 @@ __device__ __forceinline__ bool guess_floor(Threshold<Word>& floor, UInt32 most_
       share_bits(seen, state.sample_ones, state.sample_zeros, shared.select);
     }
     if (!narrow_by_row(floor, state.sample_bins[digit], row_barrier, shared)) return false;
-    // Elements that are not in the sample may have other bits there: a floor may be any key.
+    // Elements outside the sample may have other values of the skipped bits, but any key can be a floor.
     if constexpr (kMaySkipBits<Word>) floor.skip_alike(state.sample_ones, state.sample_zeros);
   }
   return true;
@@ -272,7 +274,7 @@ __device__ __forceinline__ UInt32 list_candidates(const RowPart<Word>& part,
   return shared.num_listed;
 }
 
-// Tells by raw bits which elements are at or above a key, as `Sieve` does, and NaN exactly.
+// Tells by raw bits which elements are at or above a key, as `Sieve` does, but exactly for NaN.
 template <class Word>
 struct AtOrAbove {
   Word flip;
@@ -293,8 +295,8 @@ struct AtOrAbove {
   __device__ __forceinline__ bool is_equal(Word) const { return false; }
 };
 
-// The same in order of index, for many elements: threads meet for each tile of the part. A list that is full
-// may lack some.
+// As `list_candidates`, but in order of index, for many elements: threads meet for each tile of the part. A
+// list that is full may lack elements.
 template <class Word>
 __device__ __forceinline__ UInt32 list_candidates_in_order(const RowPart<Word>& part,
                                                            const TopKParams& params,
@@ -309,11 +311,11 @@ __device__ __forceinline__ UInt32 list_candidates_in_order(const RowPart<Word>& 
       .above;
 }
 
-// Lists what a guessed floor leaves of the row: `count` elements. Those that tie are in order of index,
-// unless pairs are compared. `seen` gets the bits of their keys. Where the guess fails, `count` is 0: fewer
-// than k are left, or more than there is room for. A search that follows waits for a digit, because the row
-// is longer than its list; so all have read `block_counts` before it writes there. Returns false if the wait
-// for the other blocks gave up.
+// Lists the elements of the row that a guessed floor leaves, `count` of them. Elements that tie are in order
+// of index, unless pairs are compared. `seen` gets the bits of the listed keys. If the guess fails, because
+// fewer than k are left or more than there is room for, `count` is 0. A search that follows waits for a
+// digit, because the row is longer than its list; so all blocks have read `block_counts` before the search
+// writes there. Returns false if the wait for the other blocks gave up.
 template <class Word>
 __device__ __forceinline__ bool list_by_guess(UInt32& count, const RowPart<Word>& part,
                                               const GridParams& params, RowState<Word>& state,
@@ -325,7 +327,7 @@ __device__ __forceinline__ bool list_by_guess(UInt32& count, const RowPart<Word>
   const UInt32 most_sampled = rank + rank / 32 + 4;
   Threshold<Word> floor;
   if (!guess_floor(floor, most_sampled, part, params, state, row_barrier, shared)) return false;
-  // More tie than the list of the row holds.
+  // More elements tie than the row's list holds.
   if (!floor.fits(most_sampled)) return true;
   const List<Word> own_list =
       List<Word>::in(reinterpret_cast<UInt8*>(&shared + 1), params.own_capacity, 0);
@@ -359,9 +361,9 @@ __device__ __forceinline__ bool list_by_guess(UInt32& count, const RowPart<Word>
   return true;
 }
 
-// Lists what a search for the k-th key, digit by digit, leaves of the row: `count` elements, in order of
-// index unless pairs are compared; `seen` gets the bits of their keys then. Returns false if the wait for the
-// other blocks gave up.
+// Lists the elements of the row that a search for the k-th key, digit by digit, leaves, `count` of them.
+// Unless pairs are compared, they are in order of index, and `seen` gets the bits of their keys. Returns
+// false if the wait for the other blocks gave up.
 template <class Word>
 __device__ __forceinline__ bool list_by_search(UInt32& count, UInt32 length,
                                                const RowPart<Word>& part, const TopKParams& params,
@@ -447,20 +449,20 @@ __device__ __forceinline__ void write_by_counting(const Word* __restrict__ input
   }
 }
 
-// Sums the counts of each digit over all blocks, and over those before this one: where the elements of this
-// block's stretch go.
+// Sums the counts of each digit over all blocks, and over the blocks before this one: where the elements of
+// this block's stretch go.
 template <class Word>
 __device__ __forceinline__ void place_digits(const TileSort<Word, kThreads>& sort,
                                              const UInt32* block_counts, UInt32 num_blocks,
                                              UInt32 block) {
   using Sort = TileSort<Word, kThreads>;
-  // Neighbouring threads sum the counts of neighbouring digits; two sum those of a digit.
+  // Neighbouring threads sum the counts of neighbouring digits; two threads sum the counts of one digit.
   constexpr UInt32 kThreadsPerDigit = kThreads / Sort::kBins;
   const UInt32 digit = threadIdx.x % Sort::kBins;
   const UInt32 own_first = threadIdx.x / Sort::kBins;
   UInt32 in_row = 0;
   UInt32 in_blocks_before = 0;
-  // Not one after the other: each load takes the way to the L2 cache.
+  // Not one load after the other: each takes the way to the L2 cache.
   constexpr UInt32 kCountsAhead = 34;
   const UInt32* counts = &block_counts[own_first * Sort::kBins + digit];
   for (UInt32 first = own_first; first < num_blocks; first += kCountsAhead * kThreadsPerDigit) {
@@ -493,15 +495,17 @@ __device__ __forceinline__ void place_digits(const TileSort<Word, kThreads>& sor
   if (own_first == 0) sort.shared.places[digit] = before + in_blocks_before;
 }
 
-// Sorts the row's list, in whose keys the bits `varying` differ, with all blocks of the row. The result is in
-// `from`; `other` is scratch of the same size. Returns false if the wait for the other blocks gave up.
+// Sorts the row's list with all blocks of the row; `varying` are the bits in which its keys differ. The
+// result is in `from`; `other` is scratch of the same size. Returns false if the wait for the other blocks
+// gave up.
 template <class Word>
 __device__ __forceinline__ bool sort_row_by_radix(List<Word>& from, List<Word> other, UInt32 count,
                                                   UInt64 varying, UInt32 block,
                                                   UInt32* block_counts, RowBarrier& row_barrier,
                                                   GridStorage& shared) {
   using Sort = TileSort<Word, kThreads>;
-  // Every block reads the counts of all that sort, which takes longer than a few more elements.
+  // Every block reads the counts of all blocks that sort, which takes longer than sorting a few more
+  // elements.
   const UInt32 num_blocks =
       min(row_barrier.num_blocks, (count + kSortedByBlock - 1) / kSortedByBlock);
   const bool is_sorting = block < num_blocks;
@@ -509,7 +513,7 @@ __device__ __forceinline__ bool sort_row_by_radix(List<Word>& from, List<Word> o
   const UInt32 begin = min(count, block * stretch);
   const Sort sort = {*reinterpret_cast<typename Sort::Storage*>(&shared + 1),
                      shared.select.warp_sums, begin, min(count, begin + stretch)};
-  // A tile's digits are counted as it is ranked; more tiles are read once more.
+  // The digits of a single tile are counted as it is ranked; several tiles are read once more.
   const UInt32 num_own = sort.end - sort.begin;
   const bool is_one_tile = num_own <= Sort::kTile;
   for (int shift = 0; shift < 8 * static_cast<int>(sizeof(Word)); shift += Sort::kBits) {
@@ -595,7 +599,7 @@ __global__ void __launch_bounds__(kThreads, 1)
                                  list, copy, count, block);
   } else {
     List<Word> sorted = list;
-    // Made here: a pointer more, while rows of bytes are read, would take more registers than there are.
+    // Made here: one pointer more while rows of bytes are read would take more registers than there are.
     const List<Word> other_list = List<Word>::in(lists, capacity, 2 * static_cast<int>(row) + 1);
     const UInt64 varying = state.varying_ones & state.varying_zeros;
     if (!sort_row_by_radix(sorted, other_list, count, varying, block, row_counts, row_barrier,

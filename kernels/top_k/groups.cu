@@ -21,7 +21,7 @@ constexpr int kWarps = kThreads / kWarpSize;
 // Loads of a thread that are in flight at once.
 constexpr UInt32 kAhead = 4;
 
-// What each warp knows of the largest keys, so that a small k needs no search.
+// The tops: the largest keys that each warp finds, so that a small k needs no search.
 constexpr int kTopsPerWarp = 4;
 constexpr int kTops = kWarps * kTopsPerWarp;
 constexpr UInt32 kFewResults = kTops * 7 / 8;
@@ -83,7 +83,7 @@ __device__ __forceinline__ void visit_keys(const Word* keys, UInt32 count, Visit
   }
 }
 
-// Writes the largest of the keys that the lanes of each warp have, the first kTopsPerWarp.
+// Writes the kTopsPerWarp largest of the keys that the lanes of each warp have.
 __device__ __forceinline__ void write_tops(UInt32 key, GroupStorage& shared) {
   const int lane = threadIdx.x % kWarpSize;
   UInt32 top = 0;
@@ -97,9 +97,9 @@ __device__ __forceinline__ void write_tops(UInt32 key, GroupStorage& shared) {
   if (lane < kTopsPerWarp) shared.tops[threadIdx.x / kWarpSize * kTopsPerWarp + lane] = top;
 }
 
-// Finds the k-th of all `tops`, by counting. As many groups have at least this key.
+// Finds the k-th of all `tops`, by counting. At least k groups reach it.
 __device__ __forceinline__ void find_kth_top(UInt32 k, GroupStorage& shared) {
-  constexpr int kLanes = kThreads / kTops;  // that count for one of them
+  constexpr int kLanes = kThreads / kTops;  // that count for one top
   const int own = threadIdx.x / kLanes;
   const UInt32 key = shared.tops[own];
   UInt32 rank = 0;
@@ -112,7 +112,7 @@ __device__ __forceinline__ void find_kth_top(UInt32 k, GroupStorage& shared) {
   for (int lanes = kLanes / 2; lanes > 0; lanes /= 2) {
     rank += __shfl_xor_sync(kFullMask, rank, lanes);
   }
-  // Of one key only.
+  // Only one top has this rank.
   if (rank == k - 1 && threadIdx.x % kLanes == 0) shared.kth_top = key;
 }
 
@@ -134,7 +134,7 @@ __device__ __forceinline__ UInt32 choose_groups(const Word* __restrict__ largest
     for (UInt32 a = 0; a < kAhead; ++a) {
       if (first + a * kThreads < num_groups) {
         keys[first + a * kThreads] = loaded[a];
-        // Of this thread's groups only, because each counts once among the tops.
+        // Only from this thread's groups, because each group counts once among the tops.
         own_largest = max(own_largest, static_cast<Wide<Word>>(loaded[a]));
       }
       own_complement = max(own_complement, static_cast<Wide<Word>>(static_cast<Word>(~loaded[a])));
@@ -174,12 +174,12 @@ __device__ __forceinline__ UInt32 choose_groups(const Word* __restrict__ largest
 
   if (has_few_results) {
     find_kth_top(k, shared);
-    __syncthreads();  // the one thread that met it has written before all read
+    __syncthreads();  // the k-th top is written before all threads read it
     const Word kth = static_cast<Word>(shared.kth_top);
     floor = floor_at(kth);
     const UInt32 count = list_those([&](Word key, UInt32) { return key >= kth; });
     if (count <= most) return count;
-    // Rare: the largest keys are those of few warps, or many tie.
+    // Rare: few warps have the largest keys, or many keys tie.
     __syncthreads();                              // all have read the number of groups
     if (threadIdx.x == 0) shared.num_chosen = 0;  // before the barriers of the search
   }
@@ -208,8 +208,8 @@ struct LoadsAtOnce {
   static constexpr int kNumber = kLoads;
 };
 
-// Lists the elements of the chosen groups that can be among the row's first k, in any order. They are fewer
-// than k only if the row has fewer, or the input has changed.
+// Lists the elements of the chosen groups that can be among the row's first k, in any order. Fewer than k are
+// listed only if the row has fewer, or the input has changed.
 template <class Word>
 __device__ __forceinline__ UInt32 list_elements(const RowLoads<Word>& row, const UInt32* chosen,
                                                 UInt32 num_chosen, UInt32 log_lanes, UInt32 k,
@@ -237,7 +237,7 @@ __device__ __forceinline__ UInt32 list_elements(const RowLoads<Word>& row, const
         const bool is_load = first + a * kThreads < num_loads;
         if (is_load && row.is_whole(loads[a])) bytes[a] = row.load_whole(loads[a]);
       }
-      // The next load moves up in the registers, so that all may take the same instructions.
+      // The next load moves up in the registers, so that all loads may take the same instructions.
       const UInt32 end = min(num_loads, first + kAhead * kThreads);
 #pragma unroll kAtOnce
       for (UInt32 number = first; number < end; number += kThreads) {
@@ -259,8 +259,8 @@ __device__ __forceinline__ UInt32 list_elements(const RowLoads<Word>& row, const
       }
     }
   };
-  // Calls visit(key, index) for each of a load's elements whose bit is set. They are few: of many elements, a
-  // loop finds them sooner.
+  // Calls visit(key, index) for each of a load's elements whose bit is set. Few bits are set: in a load of
+  // many elements, a loop finds them sooner.
   const auto visit_passing = [&](UInt32 load, const uint4& bytes, UInt32 passing, auto visit) {
     if constexpr (kPerLoad > 4) {
 #pragma unroll 1

@@ -63,7 +63,7 @@ __device__ __forceinline__ void keep_first(Key (&keys)[kCount], const Key (&othe
 }
 
 // The kFirst-th key of kLanes lanes. Each lane has kCount keys in falling order; groups of kDistance lanes
-// have the same ones.
+// have the same keys.
 template <int kFirst, int kDistance, int kLanes, class Key, int kCount>
 __device__ __forceinline__ Key kth_of_sorted(const Key (&keys)[kCount]) {
   constexpr bool kIsLast = 2 * kDistance == kLanes;

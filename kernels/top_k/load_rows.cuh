@@ -1,6 +1,6 @@
 // Loads the rows of a warp into shared storage, as vectors of 16 bytes or, if elements are not side by side,
-// one by one. `Of` describes them: kRows rows, each a Row whose `vectors` hold kVectors loads of kPerVector
-// elements by each of its lanes, kLoadsAhead of them in flight at once.
+// one by one. `Of` describes the rows: there are kRows, each a Row. Its `vectors` hold kVectors loads of
+// kPerVector elements for each of the row's lanes; kLoadsAhead loads are in flight at once.
 #pragma once
 
 #include "common/intrinsics.cuh"
@@ -9,7 +9,7 @@
 #include "top_k/row_reader.cuh"
 #include "top_k/rows.cuh"
 
-// Fills rows with padding. What stays past the end of a row has the smallest key, and larger indices.
+// Fills rows with padding. Padding that stays past the end of a row has the smallest key, and larger indices.
 template <class Of>
 __device__ __forceinline__ void fill_rows(const FineParams& params,
                                           SharedArray<typename Of::Row, Of::kRows>& rows) {
@@ -23,7 +23,7 @@ __device__ __forceinline__ void fill_rows(const FineParams& params,
   }
 }
 
-// What is moved at once of a vector: 32 bits, or an element of 64.
+// The part of a vector that is moved at once: 32 bits, or an element of 64 bits.
 template <int kBytes>
 struct PartOf {
   using Type = UInt32;
@@ -33,8 +33,8 @@ struct PartOf<8> {
   using Type = UInt64;
 };
 
-// Takes vectors apart for a row that begins `misaligned` bytes after the first of them. Of elements of less
-// than 32 bits, each part of the row is in two parts of vectors: it begins in one and ends in the next.
+// Takes vectors apart for a row that begins `misaligned` bytes after the first vector. If elements have less
+// than 32 bits, each part of the row lies in two parts of vectors: it begins in one and ends in the next.
 template <class Word>
 struct PartShift {
   UInt32 order;  // as for `__byte_perm`: the bytes of a part of the row
@@ -44,8 +44,8 @@ struct PartShift {
     order = 0x3210 + 0x1111 * (within == 0 ? 4 : within);
   }
 
-  // Neighbouring lanes have neighbouring vectors. `last_before` is the last part of the vector before those
-  // of the lanes, then of those.
+  // Neighbouring lanes have neighbouring vectors. In lane 0, `last_before` is the last part of the vector
+  // before the lanes' vectors, then of the last lane's vector.
   template <int kLanes, class Part, int kParts>
   __device__ __forceinline__ void move(const uint4& bytes, UInt32& last_before,
                                        Part (&moved)[kParts]) const {
@@ -67,8 +67,8 @@ struct PartShift {
 };
 
 // Loads the first `length` elements of a row, which are side by side, as vectors that begin at multiples of
-// 16 bytes. If the row does not, its parts, of 32 bits or one element, are moved to where they belong. Every
-// lane of the warp calls.
+// 16 bytes. If the row does not begin at one, its parts, of 32 bits or one element, are moved to their
+// places. Every lane of the warp calls.
 template <class Of, bool kIsRagged, class Word>
 __device__ __forceinline__ void load_vectors(const Word* __restrict__ input,
                                              const FineParams& params, Int64 start, UInt32 length,
@@ -94,8 +94,8 @@ __device__ __forceinline__ void load_vectors(const Word* __restrict__ input,
   if (!is_aligned) {
     misaligned = static_cast<UInt32>(reinterpret_cast<UInt64>(elements) % 16);
     const UInt32 skipped = misaligned / static_cast<UInt32>(sizeof(Word));
-    // No vector has elements outside of what may be read: of the row or, if there are no gaps between rows,
-    // of the tensor.
+    // A vector has only elements that may be read: of the row or, if there are no gaps between rows, of the
+    // tensor.
     const bool is_gapless = !kIsRagged && params.num_outer_dimensions == 1 &&
                             params.input_strides[0] == params.row_length;
     const Int64 readable = is_gapless ? params.num_rows * params.row_length - start : length;

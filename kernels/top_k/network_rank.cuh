@@ -1,9 +1,9 @@
 // The rank of each element of a list, by a bitonic network of 32-bit numbers.
 //
-// A number has the place of an element in the list and, above it, as many as fit of the bits in which
-// elements differ: those of the key, then those of the index. Elements that these bits do not tell apart
-// are neighbours after the sort. If they are few, they are compared with each other. If they are many, new
-// numbers are made: of the set of equal elements that each belongs to, and of the bits in which the
+// A number has the place of an element in the list in its lower bits. Above are the highest bits in which
+// elements differ, of the key and then of the index, as far as they fit. Elements that these bits do not tell
+// apart are neighbours after the sort. If they are few, they are compared with each other. If they are many,
+// new numbers are made: of the set of equal elements that each belongs to, and of the bits in which the
 // elements of a set differ.
 #pragma once
 
@@ -24,7 +24,7 @@ struct Numbers {
   }
 };
 
-// What is ranked: a list in shared storage.
+// The elements to rank: a list in shared storage.
 template <class Word>
 struct ListedElements {
   // Whether an element that ties with another one has the higher place if its index is lower.
@@ -41,7 +41,7 @@ template <class Elements, int kThreads, class Storage>
 struct NetworkRank {
   static constexpr UInt32 kPlaceBits = Elements::kPlaceBits;
   static constexpr UInt32 kDigitBits = 32 - kPlaceBits;
-  // Numbers that a warp sorts in registers: each lane has its items.
+  // Numbers that a lane has in registers when its warp sorts, and numbers of the whole warp: a chunk.
   static constexpr int kItems = 8;
   static constexpr UInt32 kChunk = kItems * kWarpSize;
   // Most elements with the same bits that are compared with each other.
@@ -49,7 +49,7 @@ struct NetworkRank {
 
   Elements elements;
   UInt32 count;
-  UInt32 index_bits;  // in which indices differ
+  UInt32 index_bits;  // lower bits, in which indices may differ
   Numbers numbers;
   Storage& shared;
 
@@ -106,7 +106,7 @@ struct NetworkRank {
     }
   }
 
-  // Makes new numbers for elements that are ordered by the bits so far; false if no bits are left.
+  // Makes new numbers for elements that are ordered by the bits so far; returns false if no bits are left.
   __device__ __forceinline__ bool refine_numbers() {
     const UInt32 stretch = (count + kThreads - 1) / kThreads;
     const UInt32 begin = min(count, threadIdx.x * stretch);
@@ -141,7 +141,7 @@ struct NetworkRank {
   }
 
   static __device__ __forceinline__ void keep(UInt32& own, UInt32 other, bool is_larger) {
-    // A comparison and a move, which are instructions of two pipes; a maximum and a minimum are of one.
+    // A comparison and a move run in two pipes; a maximum and a minimum run in one.
     if ((other > own) == is_larger) own = computed_once(other);
   }
   // Sorts a warp's bitonic numbers in falling order, beginning with lanes `distance` apart.
@@ -179,7 +179,7 @@ struct NetworkRank {
   static __device__ __forceinline__ UInt32 flip_of(UInt32 chunk, UInt32 chunks_per_run) {
     return (chunk & chunks_per_run) != 0 ? kFullMask : 0;
   }
-  // Each warp puts chunks of runs in order, by sort(items).
+  // Each warp puts chunks of runs in order, by sort_items(items).
   template <class Sort>
   __device__ __forceinline__ void sort_chunks(UInt32 num_chunks, UInt32 chunks_per_run,
                                               Sort sort_items) const {
@@ -228,8 +228,8 @@ struct NetworkRank {
     }
   }
 
-  // The end of the elements that the bits do not tell apart from those from `begin` to `end`; if there are
-  // many, more than kFew after `begin`.
+  // The end of the elements that the bits do not tell apart from the elements [begin, end). If they are many,
+  // the result is some place more than kFew after `begin`.
   __device__ __forceinline__ UInt32 end_of_equal(UInt32 begin, UInt32 end) const {
     while (end < count && end - begin <= kFew && are_equal(end, begin)) ++end;
     return end;
@@ -269,7 +269,7 @@ struct NetworkRank {
     UInt32 begins = equals & ~(equals << 1);  // bit i: at first + i, equal elements begin
     if ((begins & 1) != 0 && first > 0 && are_equal(first - 1, first)) --begins;
     bool has_many = false;
-    UInt32 last_end = 0;  // of the elements that are equal to the last, if more of them follow
+    UInt32 last_end = 0;  // end of elements equal to the last, behind the stretch
     for (UInt32 left = equals; left != 0; left &= left - 1) {
       const UInt32 bit = left & (0 - left);
       const UInt32 place = first + __popc(bit - 1);
@@ -278,7 +278,8 @@ struct NetworkRank {
       has_many = has_many || (end - begin > kFew && !is_settled(place));
       last_end = end;
     }
-    // All have looked at the order before it changes. Then no thread looks at what another one moves.
+    // All have looked at the order before it changes. After that, no thread looks at elements that another
+    // thread moves.
     if (__syncthreads_or(has_many ? 1 : 0) != 0) return true;
     for (; begins != 0; begins &= begins - 1) {
       const int bit = __ffs(static_cast<int>(begins)) - 1;

@@ -20,7 +20,7 @@ struct Counts {
   UInt32 equal;
 };
 
-// What an element is beside a threshold.
+// Compares elements with a threshold.
 template <class Word>
 struct BesideThreshold {
   const Threshold<Word>& threshold;
@@ -64,7 +64,7 @@ __device__ __forceinline__ Word any_word_of_loads(const uint4 (&bytes)[kLoads], 
   uint4 chosen = bytes[0];
 #pragma unroll
   for (UInt32 load = 1; load < kLoads; ++load) {
-    // By masks: of choices, a compiler makes an array in memory.
+    // By masks: a compiler would turn choices into an array in memory.
     const UInt32 mask = i / kPerLoad == load ? kFullMask : 0;
     chosen.x = (bytes[load].x & mask) | (chosen.x & ~mask);
     chosen.y = (bytes[load].y & mask) | (chosen.y & ~mask);
@@ -82,7 +82,7 @@ struct PerLoad {
   static constexpr Word kEach = static_cast<Word>(0x0001000100010001);
   Word counts;
 
-  // Of bits that stand for kPerLoad elements of each load.
+  // Counts the set bits of each load, which has one bit for each of its kPerLoad elements.
   template <UInt32 kPerLoad>
   static __device__ __forceinline__ PerLoad of(UInt32 bits) {
     Word counts = 0;
@@ -93,11 +93,11 @@ struct PerLoad {
     }
     return {counts};
   }
-  // Places in a warp by load, then by lane: how many come before each load of this lane.
+  // Places in a warp by load, then by lane: the number of elements before each load of this lane.
   __device__ __forceinline__ PerLoad before() const {
     const Word up_to_lane = sum_up_to_lane(counts);
     const Word in_loads = __shfl_sync(kFullMask, up_to_lane, kWarpSize - 1);
-    // A product with ones sums up the loads before each one.
+    // A product with ones sums up the counts of each load and the loads before it.
     return {in_loads * kEach - in_loads + up_to_lane - counts};
   }
   __device__ __forceinline__ UInt32 operator[](UInt32 load) const {
@@ -106,10 +106,11 @@ struct PerLoad {
 };
 
 // Calls put(place, key, index), by ascending index, for the elements above a threshold and the row's first
-// `num_equal` equal to it, as far as their places are below `end`; `beside` tells which an element is.
-// `before` are the counts where the part begins. Returns those where it ends, or where no place is left. A
-// thread has kLoads loads in flight while it places as many. A barrier has to follow before a list that `put`
-// writes is read; the sorts begin with one. kInTurn is that of `block_exclusive_sum`.
+// `num_equal` equal to it, as far as their places are below `end`; `beside` tells whether an element is above
+// or equal. `before` are the counts at the begin of the part. Returns the counts at its end, or where no
+// place is left. A thread has kLoads loads in flight while it places the elements of as many others. A
+// barrier has to follow before a list that `put` writes is read; the sorts begin with one. kInTurn is passed
+// to `block_exclusive_sum`.
 template <UInt32 kLoads, bool kInTurn, class Word, int kThreads, class Beside, class Put>
 __device__ __forceinline__ Counts put_in_order(const RowPart<Word>& part, const TopKParams& params,
                                                const Beside& beside, UInt32 num_equal,
@@ -141,7 +142,8 @@ __device__ __forceinline__ Counts put_in_order(const RowPart<Word>& part, const 
       if (beside.is_above(element)) above |= 1u << i;
       if (beside.is_equal(element)) equal |= 1u << i;
     }
-    // After the last use of this tile's bits: a wait for them would be one for the next tile's, too.
+    // After the last use of this tile's loads: a wait for these would also be a wait for the next tile's
+    // loads.
     load_apart<kLoadDistance>(part, first + kPerTile, next);
     if (tile + kPerTile > part.length) {
       UInt32 inside = 0;
@@ -162,12 +164,12 @@ __device__ __forceinline__ Counts put_in_order(const RowPart<Word>& part, const 
     const UInt32 before_warp = __shfl_sync(kFullMask, before_thread, 0);
     const Counts at_warp = {at_tile.above + (before_warp & 0xffff),
                             at_tile.equal + (before_warp >> 16)};
-    // A lane takes its next element where others have theirs, because few of a tile are put.
+    // Every lane takes its own next element in each round, because few elements of a tile are put.
 #pragma unroll 1
     for (UInt32 left = above | equal; left != 0; left &= left - 1) {
       const UInt32 i = __ffs(static_cast<int>(left)) - 1;
       const UInt32 load = i / kPerLoad;
-      const UInt32 earlier = (1u << i) - (1u << load * kPerLoad);  // of this load
+      const UInt32 earlier = (1u << i) - (1u << load * kPerLoad);  // elements of this load
       const UInt32 num_above = at_warp.above + above_before[load] + __popc(above & earlier);
       const UInt32 num_equal_before = at_warp.equal + equal_before[load] + __popc(equal & earlier);
       const UInt32 place = num_above + min(num_equal_before, num_equal);
@@ -183,8 +185,8 @@ __device__ __forceinline__ Counts put_in_order(const RowPart<Word>& part, const 
   return at_tile;
 }
 
-// The same by a threshold, with `end` where the counts are `after`; missing elements take the places that
-// are left.
+// As `put_in_order`, by a threshold, up to the place where the counts are `after`; missing elements take the
+// places that are left.
 template <UInt32 kLoads, bool kInTurn, class Word, int kThreads, class Put>
 __device__ __forceinline__ void put_all_in_order(const RowPart<Word>& part,
                                                  const TopKParams& params,

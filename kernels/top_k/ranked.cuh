@@ -18,7 +18,7 @@ struct Ranked32 {
   __device__ __forceinline__ UInt32 key() const { return bits >> 16; }
   __device__ __forceinline__ UInt32 index() const { return 0xffffu - (bits & 0xffffu); }
   __device__ __forceinline__ bool is_before(Ranked32 other) const { return bits > other.bits; }
-  // Becomes the first of itself and another one, or the last.
+  // Becomes the first of itself and `other`, or the last.
   __device__ __forceinline__ void keep(Ranked32 other, bool is_first) {
     bits = is_first ? max(bits, other.bits) : min(bits, other.bits);
   }
@@ -39,8 +39,8 @@ struct Ranked64 {
   __device__ __forceinline__ UInt32 key() const { return static_cast<UInt32>(bits >> 32); }
   __device__ __forceinline__ UInt32 index() const { return ~static_cast<UInt32>(bits); }
   __device__ __forceinline__ bool is_before(Ranked64 other) const { return bits > other.bits; }
-  // For an exchange under a condition: its moves share out the work over the pipes. Of the values themselves,
-  // compilers make a maximum and a minimum, each with its own comparison.
+  // For an exchange under a condition, whose moves share out the work over the pipes. From the values
+  // themselves, compilers make a maximum and a minimum, each with its own comparison.
   __device__ __forceinline__ Ranked64 moved() const {
     return {static_cast<UInt64>(computed_once(key())) << 32 |
             computed_once(static_cast<UInt32>(bits))};

@@ -1,4 +1,4 @@
-// Rows in parts, one for each of some warps of a block.
+// Rows in parts, one part for each of several warps of a block.
 #pragma once
 
 #include "common/intrinsics.cuh"
@@ -16,7 +16,7 @@ struct PartParams : FineParams {
   Int32 part_length;  // the last part may be shorter
 };
 
-// The length of the row that the warp has part `part` of.
+// The length of the row whose part `part` the warp has.
 template <bool kIsRagged, int kWarpsOfBlock>
 __device__ __forceinline__ UInt32 shared_row_length(const void* lengths, const PartParams& params,
                                                     const RowStart& start, UInt32 part,

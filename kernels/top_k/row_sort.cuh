@@ -72,7 +72,7 @@ __device__ __forceinline__ void merge_items(Pair (&items)[kItems]) {
 template <int kItems>
 constexpr int kUnrolled = kItems <= 4 ? 8 : 1;
 
-// Sorts the warp's items; each half of `2 * distance` lanes is bitonic before; item j of a lane is at
+// Sorts the warp's items; each group of `2 * distance` lanes is bitonic before; item j of a lane is at
 // position lane * kItems + j.
 template <class Pair, int kItems>
 __device__ __forceinline__ void merge_warp(Pair (&items)[kItems], int lane, int distance) {
@@ -110,7 +110,7 @@ __device__ __forceinline__ void sort_warp(Pair (&items)[kItems], int lane, int n
   }
 }
 
-// Exchanges neighbours of the warp's items that are out of order. Returns whether all are in order after a
+// Exchanges neighbouring items of the warp that are out of order. Returns whether all are in order after a
 // few rounds.
 template <class Pair, int kItems>
 __device__ __forceinline__ bool settle(Pair (&items)[kItems], int lane) {
@@ -165,7 +165,8 @@ struct SortedRow {
     return fine_key<Word>(bits, params) & kElementBits;
   }
 
-  // The coarse key below those of the warp's items. Padding has key 0, and takes no room from other keys.
+  // The key just below the coarse keys of the warp's items. Padding, with key 0, is left out, so that it
+  // takes no room from other keys.
   __device__ __forceinline__ Key key_below(const Key (&keys)[kItems]) const {
     Key least = ~Key{0};
 #pragma unroll
@@ -176,8 +177,8 @@ struct SortedRow {
     return warp_min(least) - 1;
   }
 
-  // Sorts elements by 32 bits: the upper ones of the distance of a key from `base` that there is room for,
-  // and the index. Returns whether the first `num_sorted` are in order then; if not, few are not.
+  // Sorts elements by 32 bits: the highest bits of the distance of a key from `base`, as far as they fit, and
+  // the index. Returns whether the first `num_sorted` are in order then; if not, few are out of order.
   __device__ __forceinline__ bool sort_by_words(Key base, UInt32 num_sorted, UInt32 num_lanes,
                                                 UInt32 (&indices)[kSorted]) const {
     constexpr int kKeyBits = kItems == 2 ? 26 : kItems == 8 ? 24 : 22;

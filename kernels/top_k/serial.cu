@@ -18,14 +18,15 @@ constexpr UInt32 kMaxCounted = 192;
 constexpr UInt32 kMaxRanked = 96;
 constexpr UInt32 kMaxRankedWhole = 64;
 // The first elements of a row, at most kMaxStretch, are read twice; they stay in a near cache. The first pass
-// finds a floor: the k-th of the maxima of interleaved classes, which must be at least 2 * k.
+// finds a floor: the k-th of the maxima of interleaved classes. There must be at least 2 * k classes.
 constexpr UInt32 kFewClasses = 16;
 constexpr UInt32 kClasses = 64;
 constexpr UInt32 kMaxStretch = 2048;
-// A list is full soon if, of fewer elements than this multiple, one passes the floor. In random order, it
-// is fewer than one of three, because a list holds three times k or more before it is cut.
+// A list is full soon if more than 1 in kSteepness elements passes the floor. In random order, fewer than 1
+// in 3 pass, because a list holds three times k or more before it is cut.
 constexpr UInt64 kSteepness = 2;
-// If more elements of a group pass the floor, all of the group are visited instead of each that passes.
+// If more elements of a group pass the floor, all elements of the group are visited, not only those that
+// pass.
 constexpr UInt32 kMaxSparse = 10;
 
 struct SerialStorage {
@@ -116,8 +117,8 @@ __device__ __forceinline__ Wide<Word> kth_key(const SerialList<Word>& list, UInt
   Key lowest = 0;
   Key highest = static_cast<Key>(~Key{0});
   for (UInt32 round = 1; lowest < highest; ++round) {
-    // The pivot is the one of three keys whose rank is probably nearest. Every fourth round halves the
-    // interval instead, which limits the number of rounds for any keys.
+    // The pivot is the one of three keys whose rank is probably nearest to the wanted rank. Every fourth
+    // round halves the interval instead, which limits the number of rounds for any keys.
     const Key a = keys[count / 4];
     const Key b = keys[count / 2];
     const Key c = keys[count - 1 - count / 4];
@@ -160,7 +161,8 @@ __device__ __forceinline__ Wide<Word> cut(SerialList<Word>& list, UInt32 k) {
   UInt32 num_kept = 0;
   UInt32 i = 0;
   if constexpr (kCompactsAtOnce<Key>) {
-    // Where all ties of a vector stay. The list ends with a whole one, padded with zeros.
+    // This loop runs as long as all ties of a vector stay. The list ends with a whole vector, padded with
+    // zeros.
     for (; i < list.count && num_kept < k; i += kCompacted) {
       const UInt32 above = bits_above(list.keys + i, kth);
       const UInt32 here = (1u << min(kCompacted, list.count - i)) - 1;
@@ -195,7 +197,7 @@ __device__ __forceinline__ void load_keys(const Word* elements, Int64 stride, UI
   }
   const UInt32 num_loaded = static_cast<UInt32>(min(count, UInt64{kGroup}));
   UInt32 num_before = 0;
-  // A vector at once, because one loaded soon after parts of it were stored has to wait.
+  // A vector at once, because a load of a vector soon after its parts were stored has to wait.
   if (stride == 1 && num_loaded >= kVector) {
     for (UInt32 j = 0; j < kVector; ++j) keys[j] = elements[j];
     num_before = kVector;
@@ -253,7 +255,7 @@ __device__ __forceinline__ void filter_group(SerialList<Word>& list, const Word 
   }
 }
 
-// The k-th largest of kCount keys: the least of those that fewer than k others are above.
+// The k-th largest of kCount keys: the least of the keys that have fewer than k keys above them.
 template <UInt32 kCount, class Word>
 __device__ __forceinline__ Word kth_of_few(const Word (&keys)[kCount], UInt32 k) {
   Word num_above[kCount] = {};
@@ -279,8 +281,8 @@ __device__ __forceinline__ Word reached_key(const Word* elements, const TopKPara
   return kth_of_few(largest, k);
 }
 
-// A key that at least k elements reach: the k-th of the last elements of a row, as many of the `num_left`
-// as fit behind a list that was just cut.
+// A key that at least k elements reach: the k-th among the last elements of a row. Of the `num_left`
+// elements, it looks at as many as fit behind a list that was just cut.
 template <class Word>
 __device__ __forceinline__ Word key_reached_at_end(const SerialList<Word>& list,
                                                    const Word* elements, const TopKParams& params,
@@ -333,8 +335,8 @@ __device__ __forceinline__ void list_row(SerialList<Word>& list, const Word* ele
     if (num_listed == length) return;
     floor = static_cast<Word>(cut(list, k));
   }
-  // If the list is full again soon, the row probably ascends, so that its end tells more. It is asked only
-  // once.
+  // If the list is full again soon, the row probably ascends, so that its end tells more. The end is looked
+  // at only once.
   const UInt64 slack = params.list_capacity - k;
   UInt64 soon = i + kSteepness * slack;
   for (; i < length; i += kGroup) {
@@ -455,7 +457,8 @@ __global__ void __launch_bounds__(1)
     const RowStart start = row_start(params, row);
     const UInt32 length = static_cast<UInt32>(row_length<kIsRagged>(lengths, params, start));
     list_row(list, input + start.input, params, length, k);
-    // A short list is ranked whole, because cutting it first would take longer, unless few would be cut.
+    // A short list is ranked whole, because cutting it first would take longer. If few elements would be cut,
+    // so is a somewhat longer list.
     const UInt32 most = 2 * params.k >= list.count ? kMaxRanked : kMaxRankedWhole;
     if (list.count > k && list.count > most) cut(list, k);
     const UInt32* sorted = other_indices;

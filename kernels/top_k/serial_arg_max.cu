@@ -1,6 +1,6 @@
 // Computes: the first element of every row, k = 1, on a CPU.
-// Idea: batches are reduced to their largest keys; only the batch of the best is searched for it.
-// Ownership: a block of one thread owns neighbouring rows; columns it reads several at a time.
+// Idea: batches are reduced to their largest keys; only the batch with the best key is searched.
+// Ownership: a block of one thread owns neighbouring rows; it reads several columns at a time.
 // Requires: k is 1; kIsFloat says whether elements have an exponent.
 // Chosen when: k is 1, and blocks of one thread are the fastest, as on a CPU.
 #include "common/for_constants.cuh"
@@ -50,7 +50,7 @@ struct WordOrder {
     keys = Several::all(end_nan).if_above(keys, Several::all(0), keys);
     return keys.min(Several::all(first_nan));
   }
-  // The same of one key, and the largest one of its rank.
+  // The same for one key, and the largest key of its rank.
   __device__ __forceinline__ Word first_of_rank(Word key) const {
     if (key == zero) key = other_zero;
     if (key < end_nan) key = 0;
@@ -80,7 +80,7 @@ __device__ __forceinline__ UInt32 first_of_row(const Word* elements, UInt32 leng
     return order.fine_keys(
         Several::load(elements + from, static_cast<UInt32>(length - from), order.padding));
   };
-  // Nothing is above the rank that is last of all if the whole row has it: element 0 is its first then.
+  // If the whole row has the last of all ranks, no key is above `best`: element 0 is the first then.
   Word best = order.last_of_rank(0);
   UInt64 best_begin = 0;
   const auto consider = [&](Several largest, UInt64 begin) {
@@ -107,7 +107,7 @@ __device__ __forceinline__ UInt32 first_of_row(const Word* elements, UInt32 leng
   return 0;  // the row is empty, or the input has changed
 }
 
-// The same of elements that are apart.
+// The same for elements that are `stride` apart.
 template <class Word, bool kIsFloat>
 __device__ __forceinline__ UInt32 first_of_strided_row(const Word* elements, Int64 stride,
                                                        UInt32 length,
@@ -136,7 +136,7 @@ struct ColumnSearch {
   using Several = Words<Word>;
   static constexpr UInt32 kCount = Several::kCount;
   static constexpr UInt32 kColumns = kVectors * kCount;
-  // Rows that a word numbers.
+  // Rows that a word can number.
   static constexpr UInt64 kMaxRows = static_cast<Word>(~Word{0});
 
   const WordOrder<Word, kIsFloat>& order;
@@ -146,7 +146,7 @@ struct ColumnSearch {
   UInt32 lengths[kColumns];  // if columns are ragged, 0 past the last one
   UInt32 places[kColumns];   // the results
   Word keys[kColumns];
-  Word ends[kColumns];  // of the rows that are looked at
+  Word ends[kColumns];  // of columns, within the rows that are looked at
 
   __device__ __forceinline__ UInt32 longest() const {
     UInt32 most = 0;
@@ -211,7 +211,7 @@ __device__ __forceinline__ void load_lengths(const void* lengths, Int64 first, I
   }
 }
 
-// The indices of `count` neighbouring columns' results. Where one is missing, all bits are set.
+// The indices of `count` neighbouring columns' results. The index of a missing result has all bits set.
 template <bool kIsRagged, class Index, class Search>
 __device__ __forceinline__ void write_indices(Index* indices, Int64 stride, UInt32 count,
                                               const Search& search) {
@@ -221,8 +221,8 @@ __device__ __forceinline__ void write_indices(Index* indices, Int64 stride, UInt
   }
 }
 
-// Writes the results of neighbouring columns, from the one at `row` on. What they have in common is
-// read before any is stored, because for all that the compiler knows, a store changes it.
+// Writes the results of neighbouring columns, from the column at `row` on. Values that all results need are
+// read before any result is stored, because for all that the compiler knows, a store changes them.
 template <bool kIsRagged, int kVectors, class Word, bool kIsFloat>
 __device__ __noinline__ void reduce_columns(const Word* __restrict__ input, Word* values,
                                             void* indices, const void* lengths,
@@ -254,7 +254,7 @@ __device__ __noinline__ void reduce_columns(const Word* __restrict__ input, Word
   Word* value = values + first.value;
   for (UInt32 c = 0; c < num_columns; ++c, value += value_stride) {
     const UInt32 place = search.places[c];
-    // Read even if it is missing: which are is not predictable.
+    // Read even if the result is missing, because a branch on that is not predictable.
     const Word element = elements[c + place * input_stride];
     *value = kIsRagged && place >= search.lengths[c] ? missing : element;
   }

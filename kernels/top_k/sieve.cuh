@@ -1,17 +1,18 @@
 // Tells by their raw bits which elements may exceed a floor: a few instructions for sixteen bytes, however
 // many elements they hold. Elements that may pass are then compared by their keys.
 //
-// A key is made from bits by one of two flips, for either sign. Bits flipped as those of the floor's sign
-// are ordered as keys are, and elements of the other sign come out on the right side of the floor. So one
-// flip and one unsigned comparison tell what is above it; only a NaN that ranks first, of either sign,
-// takes a comparison of its own. Elements of 8 and 16 bits are compared four and two at a time.
+// A key is made from bits by one of two flips, for either sign. Bits flipped as those of the floor's bit in
+// the majority sign are ordered as keys are, and elements of the other sign come out on the right side of the
+// floor. So one flip and one unsigned comparison tell which elements are above it; only a NaN that ranks
+// first, of either sign, takes a comparison of its own. Elements of 8 and 16 bits are compared four and two
+// at a time.
 #pragma once
 
 #include "common/ordering_key.cuh"
 #include "common/types.cuh"
 #include "top_k/row_reader.cuh"
 
-// What a key must exceed to be listed.
+// The bound that a key must exceed to be listed.
 template <class Word>
 struct Floor {
   Word key;
@@ -28,7 +29,7 @@ struct Floor {
 template <class Word, class Order>
 __device__ __forceinline__ Wide<Word> least_above(const Floor<Word>& floor, const Order& order) {
   const Wide<Word> least = floor.is_open ? 0 : static_cast<Wide<Word>>(floor.key) + 1;
-  // The key of +0 is that of -0 too, whose bits are next to it.
+  // +0 and -0 have one key, and the flipped bits of -0 are next to it.
   const bool is_zero =
       least == static_cast<Wide<Word>>(order.positive_flip) && order.negative_zero != 0;
   return is_zero ? least - 1 : least;
@@ -40,7 +41,7 @@ __device__ __forceinline__ bool nan_is_first(const Order& order) {
   return static_cast<Word>(order.nan_key) == static_cast<Word>(~Word{0});
 }
 
-// Of elements of 4 and 8 bytes, each a word.
+// A sieve for elements of 4 and 8 bytes, each a word.
 template <class Word, bool kIsPacked = (sizeof(Word) < 4)>
 struct Sieve {
   static constexpr UInt32 kNumWords = 16 / sizeof(Word);
@@ -84,11 +85,11 @@ struct Sieve {
   }
 };
 
-// Of elements of 1 and 2 bytes, several in a word of 32 bits. Their highest bits are left out of what is
-// added to, so that nothing carries into the next element: there, the sum has the result of a comparison of
-// the rest. An element's own highest bit, this result and a bit of the floor decide by majority. If keys have
-// other highest bits than elements, the complements of all three decide, and what does not pass is found: one
-// complement at the end is cheaper than one for each word.
+// A sieve for elements of 1 and 2 bytes, several in a word of 32 bits. The rest of an element, its bits
+// without the highest, is compared by an addition: nothing carries into the next element, and the sum's
+// highest bit is the result. An element's own highest bit, this result and a bit of the floor decide by
+// majority. If keys have other highest bits than elements, the complements of all three decide, and elements
+// that do not pass are found: one complement at the end is cheaper than one for each word.
 template <class Word>
 struct Sieve<Word, true> {
   static constexpr UInt32 kNumWords = 4;
@@ -98,12 +99,12 @@ struct Sieve<Word, true> {
   // The lowest bit of each element of a word.
   static constexpr UInt32 kOnes = ~UInt32{0} / ((UInt32{1} << kElementBits) - 1);
 
-  UInt32 flip;        // makes the rest of the bits that of keys, or of their complements
+  UInt32 flip;        // turns the rest of the bits into the rest of keys, or of their complements
   UInt32 addend;      // with the rest, reaches the highest bit if the comparison says so
   UInt32 vote;        // the floor's
   UInt32 nan_factor;  // the rest times this plus ...
   UInt32 nan_addend;  // ... this reaches the highest bit for a NaN that ranks first only
-  UInt32 inverted;    // all ones if what does not pass is found, else zero
+  UInt32 inverted;    // all ones if elements that do not pass are found, else zero
 
   template <class Order>
   static __device__ __forceinline__ Sieve of(const Floor<Word>& floor, const Order& order) {

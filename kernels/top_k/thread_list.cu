@@ -47,8 +47,8 @@ constexpr int kThreads = 128;
 // Elements whose loads are in flight before the first is used.
 constexpr int kAhead = 8;
 
-// Where rows are at least this many times as long as their results, results are read again, 5 % of the input
-// at most.
+// If rows are at least this many times as long as their results, results are read again, 5 % of the input at
+// most.
 constexpr Int64 kLongRow = 20;
 
 // The bits of a fine key that are the element's.

@@ -11,8 +11,8 @@ constexpr int kDigitBits = 11;
 constexpr int kNumBins = 1 << kDigitBits;
 using Bins = SharedArray<UInt32, kNumBins>;
 
-// What the search knows: an element is among the first k if the high part of its key, all but
-// `shift` bits, is above `prefix`; of the `num_equal` whose high part equals it, `num_wanted` are.
+// The state of a search: an element is among the first k if the high part of its key, all but `shift` bits,
+// is above `prefix`; of the `num_equal` elements whose high part equals `prefix`, `num_wanted` are.
 template <class Word>
 struct Threshold {
   Wide<Word> prefix;
@@ -28,8 +28,7 @@ struct Threshold {
     // Shifting a whole word out at once is undefined.
     return shift == 8 * static_cast<int>(sizeof(Word)) ? 0 : static_cast<Wide<Word>>(key) >> shift;
   }
-  // Whether there is anything left to find: all of the equals are wanted, or they are equal in
-  // full.
+  // Whether nothing is left to find: all equal elements are wanted, or their keys are equal in full.
   __device__ __forceinline__ bool is_exact() const { return shift == 0 || num_equal == num_wanted; }
   // Whether a list of `capacity` >= k holds all that may be among the first k. Counts of an input that
   // changes between two reads may add up to more than 32 bits.
@@ -87,8 +86,8 @@ struct BitsSeen {
 };
 
 // Adds the next digit of the elements that are equal to the threshold so far to `bins`. `for_each(visit)`
-// calls visit(key) for this thread's share of all that may be. Every thread has passed a barrier since the
-// bins were cleared. The counts are complete on return.
+// calls visit(key) for this thread's share of all elements that may be equal. Every thread has passed a
+// barrier since the bins were cleared. The counts are complete on return.
 template <class Word, class ForEach>
 __device__ __forceinline__ void add_digits(const Threshold<Word>& threshold, Bins& bins,
                                            ForEach for_each) {
@@ -131,8 +130,8 @@ __device__ __forceinline__ void narrow(Threshold<Word>& threshold, const Bins& b
   }
   UInt32 total;
   UInt32 above = block_exclusive_sum<kThreads>(num_here, shared.warp_sums, total);
-  // Where the input has changed since the last digit, too few elements may be left: then it is the
-  // lowest bin.
+  // If the input has changed since the last digit, too few elements may be left: then the lowest bin is
+  // taken.
   const bool is_last = threadIdx.x == kThreads - 1;
   if (above < threshold.num_wanted && (threshold.num_wanted <= above + num_here || is_last)) {
     int place = 0;

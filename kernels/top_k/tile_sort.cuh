@@ -19,13 +19,14 @@ struct TileSort {
   // The tile leaves room for the row's search in 64 KiB.
   static constexpr UInt32 kItemsPerThread = sizeof(Word) == 8 ? 4 : 8;
   static constexpr UInt32 kTile = kThreads * kItemsPerThread;
-  // Whether the next tile's loads are in flight while one is ranked: of 8 bytes, there are no registers left.
+  // Whether the next tile's loads are in flight while a tile is ranked: for keys of 8 bytes, there are no
+  // registers left.
   static constexpr bool kLoadsNext = sizeof(Word) < 8;
 
   struct Storage {
     SharedArray<Word, kTile> keys;
     SharedArray<UInt32, kTile> indices;
-    // Of each warp, the elements of each digit; then their first places in the tile.
+    // The number of each warp's elements with each digit; then their first place in the tile.
     SharedArray<UInt16, kWarps * kBins> bins;
     // Where the stretch's next element of a digit goes, and how far that is from its place in the tile.
     SharedArray<UInt32, kBins> places;
@@ -37,7 +38,7 @@ struct TileSort {
   UInt32 begin;  // of the block's stretch
   UInt32 end;
 
-  // places[digit] becomes the number of the stretch's elements.
+  // places[digit] becomes the number of the stretch's elements with the digit.
   __device__ __forceinline__ void count_digits(const Word* keys, int shift) const {
     for (int digit = threadIdx.x; digit < kBins; digit += kThreads) shared.places[digit] = 0;
     __syncthreads();  // the counts are clear before any is added to
@@ -63,11 +64,11 @@ struct TileSort {
     Word keys[kItemsPerThread];
     UInt32 indices[kItemsPerThread];
   };
-  // How many elements of its warp come before each with the same digit.
+  // For each element of a thread, the number of elements with the same digit before it in the warp.
   using Ranks = UInt32[kItemsPerThread];
 
-  // Moves the stretch to the places of its digits. They may be written right before: all threads meet before
-  // they are read.
+  // Moves the stretch to the places of its digits. The places may be written right before: all threads meet
+  // before the places are read.
   __device__ __forceinline__ void move(const List<Word>& from, const List<Word>& to,
                                        int shift) const {
     Items next;
@@ -135,7 +136,7 @@ struct TileSort {
     return next - shared.bins[digit];
   }
 
-  // Moves a ranked tile to the places of its digits, which move on.
+  // Moves a ranked tile to the places of its digits, and advances these.
   __device__ __forceinline__ void write_tile(const Items& items, const Ranks& ranks,
                                              const List<Word>& to, int shift, UInt32 count) const {
     if (threadIdx.x < kBins) {

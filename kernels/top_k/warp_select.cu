@@ -20,7 +20,7 @@ constexpr int kThreads = kWarps * kWarpSize;
 // A unit is kUnit neighbouring elements; a lane has kUnits of them. The kFirst units with the largest maxima
 // (the lower index if equal) contain all results, because their kFirst maxima rank before every element of
 // the other units. Among the elements of these units, only those that reach the smallest of the maxima can be
-// results, which are few more than kFirst.
+// results: few more than kFirst.
 template <class Word, int kLanes, int kUnits, int kUnit, int kFirst>
 struct Shape {
   static constexpr int kCapacity = kLanes * kUnits * kUnit;
@@ -36,7 +36,7 @@ struct Shape {
 
   static constexpr bool kIsSmall = kFirst <= 8 && kUnits <= 8;
 
-  // More candidates than this are not compared each with each. Wide units alone may have them, and the small
+  // More candidates than this are not compared with each other. Only wide units may have more, and the small
   // shape of bytes has no registers left.
   static constexpr UInt32 kMany = kLanes > 16 ? 128 : 64;
   static constexpr bool kMayBeMany =
@@ -50,9 +50,9 @@ struct Shape {
   struct Warp {
     SharedArray<Row, kRows> rows;
   };
-  // Small shapes fit 64 registers per thread, so that 32 warps run at once. Others need more, above all those
-  // that list the elements themselves, whose keys are kept for it.
-  // Of the longest rows, shared storage holds no more.
+  // Small shapes fit 64 registers per thread, so that 32 warps run at once. Other shapes need more, above all
+  // shapes that list the elements themselves, because their keys are kept for that. For the longest rows,
+  // shared storage limits the threads.
   static constexpr int kMinThreads =
       (kCapacity > 2048            ? (kCapacity * sizeof(Word) > 8192 ? 384 : 512)
        : kIsSmall                  ? 1024
@@ -198,13 +198,13 @@ struct Group {
   template <int kNumKeys>
   __device__ __forceinline__ UInt32 results_of_many(Key (&keys)[kNumKeys], UInt32 hits,
                                                     const UInt32* begin) const {
-    // Distinct, as the key and the index of a candidate; 0 for an element that is none.
+    // Keys become distinct: the key and the index of a candidate; 0 for an element that is no candidate.
 #pragma unroll
     for (int n = 0; n < kNumKeys; ++n) {
       const Key key = coarse_key<Word>(keys[n] & kElementMask, params);
       keys[n] = (hits >> n & 1) != 0 ? candidate(key, begin[n / kUnit] + n % kUnit).bits : 0;
     }
-    // The k-th of them, bit by bit, until k reach it.
+    // The k-th key, bit by bit, until just k keys reach it.
     const UInt32 k = static_cast<UInt32>(params.k);
     UInt32 least = 0;
     UInt32 num_reached = kNumKeys * kLanes;
@@ -264,7 +264,7 @@ struct Group {
         if ((hits >> n & 1) != 0) *next++ = candidate(keys[n], begin[r] + i);
       }
     }
-    __syncwarp();  // the candidates are listed before other lanes read of them
+    __syncwarp();  // the candidates are listed before other lanes read them
     return total;
   }
 
@@ -369,7 +369,8 @@ __global__ void __launch_bounds__(kThreads,
   for (Int64 first_row = (static_cast<Int64>(blockIdx.x) * kWarps + warp) * Of::kRows;
        first_row < params.num_rows; first_row += step) {
     const bool is_row = first_row + slot < params.num_rows;
-    // Lanes without a row select from the first one again: padding ties, which takes the whole warp longer.
+    // Lanes without a row select from the warp's first row again: padding ties, which takes the whole warp
+    // longer.
     const RowStart start = row_start(params, first_row + (is_row ? slot : 0));
     const UInt32 length = static_cast<UInt32>(row_length<kIsRagged>(lengths, params, start));
     load_rows<Of, kIsRagged>(input, params, start, length, rows);
