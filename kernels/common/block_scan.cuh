@@ -5,9 +5,9 @@
 #include "common/lane_sum.cuh"
 #include "common/types.cuh"
 
-// The sum of `value` over the threads before this one; `total` becomes the sum over all.
-// `warp_sums` may be reused right after the return. With kInTurn, the warps' sums are added one by one: where
-// registers are few, an architecture whose warps do not reduce at once would spill some.
+// The sum of `value` over the threads before this one; `total` becomes the sum over all. `warp_sums` may be
+// reused right after the return. With kInTurn, the warps' sums are added one by one: otherwise, architectures
+// without an instruction for a warp's sum would spill registers where these are few.
 template <int kThreads, bool kInTurn = false>
 __device__ __forceinline__ UInt32 block_exclusive_sum(
     UInt32 value, SharedArray<UInt32, kThreads / kWarpSize>& warp_sums, UInt32& total) {

@@ -1,12 +1,12 @@
-// Moves those of some neighbouring items that are wanted side by side. Here one by one, because no plan for a
-// GPU needs it; the emulator's file of the same name uses a CPU's vector registers.
+// Compaction: moves the wanted items of a vector side by side. Here it moves them one by one, because no plan
+// for a GPU needs it; the emulator's file of the same name uses a CPU's vector registers.
 #pragma once
 
 #include "common/types.cuh"
 
 constexpr UInt32 kCompacted = 16;
 
-// Whether this takes a few instructions for all kCompacted items, and no branch.
+// Whether compaction takes a few instructions for all kCompacted items, and no branch.
 template <class Item>
 constexpr bool kCompactsAtOnce = false;
 
@@ -18,7 +18,7 @@ __device__ __forceinline__ UInt32 bits_above(const Key* keys, Key limit) {
   return bits;
 }
 
-// Stores those of kCompacted items whose bits are set. It may write kCompacted items.
+// Stores the items whose bits are set, of kCompacted items. It may write kCompacted items.
 template <class Item>
 __device__ __forceinline__ void store_where(Item* to, const Item* from, UInt32 bits) {
   UInt32 count = 0;

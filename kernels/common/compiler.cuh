@@ -1,4 +1,4 @@
-// The compiler's version: the major number of the CUDA release that it is of.
+// The compiler's version: the major number of its CUDA release.
 #pragma once
 
 constexpr int kCompilerMajor = __CUDACC_VER_MAJOR__;

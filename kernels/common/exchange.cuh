@@ -43,7 +43,7 @@ struct TaggedFloats {
   }
 };
 
-// A half, and the lower 16 bits of the number; equal ones are 65536 exchanges apart.
+// A half, and the lower 16 bits of the number; equal tags are 65536 exchanges apart.
 struct TaggedHalves {
   using Word = UInt32;
   using Words = WordQuad;
@@ -75,8 +75,8 @@ struct TaggedBFloats : TaggedHalves {
   }
 };
 
-// How the tags of the first `num_words` of the words differ; the others are never sent. Without a branch, as
-// it follows the load that everybody waits for.
+// How the tags of the first `num_words` words differ; the other words are never sent. Without a branch,
+// because it follows the load that all threads wait for.
 template <class Format>
 __device__ __forceinline__ UInt32 differences(const typename Format::Words& from, int num_words,
                                               UInt32 tag) {

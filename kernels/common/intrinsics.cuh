@@ -1,6 +1,7 @@
-// Functions for what CUDA C++ lacks without headers; the only file with inline PTX. The CPU emulator has a
-// file of the same name with the same functions in C++, which its compiler finds first. A function added here
-// must be added there, with a test. Except for vectors.cuh, no other kernel file depends on the device.
+// Functions that CUDA C++ lacks without headers; the only file with inline PTX. The CPU emulator has a file
+// of the same name with the same functions in C++, which its compiler finds first. A function added here must
+// be added there, with a test. No kernel file depends on the device, except for this one and the others that
+// the emulator replaces.
 #pragma once
 
 #include "common/types.cuh"
@@ -125,8 +126,8 @@ __device__ __forceinline__ void store_release_system(UInt32* address, UInt32 val
 // ---- Copies of floats from global to shared storage that occupy no register and that nothing waits for
 // until wait(), which the thread calls before it reads them. Other threads need a barrier as well.
 
-// Architectures that cannot copy without registers keep the floats in some until then if kMayKeep, else they
-// wait for them at once.
+// Architectures that cannot copy without registers keep the floats in registers until wait() if kMayKeep,
+// else they wait for the floats at once.
 template <int kCount, bool kMayKeep = true>
 struct FloatCopies {
   float* places[kCount] = {};
@@ -245,7 +246,7 @@ __device__ __forceinline__ UInt32 computed_once(UInt32 value) {
   return value;
 }
 
-// ---- The bits of a float32 and +0 added: those of -0 become +0, and all NaNs the same one.
+// ---- The bits of a float32 after adding +0: -0 becomes +0, and all NaNs become the same NaN.
 
 __device__ __forceinline__ UInt32 plus_zero(UInt32 bits) {
   UInt32 sum;
@@ -268,7 +269,7 @@ __device__ __forceinline__ UInt16 half_bits_from_float(float value) {
   return bits;
 }
 
-// Of bfloat16, the upper half of a float32; rounds to nearest even, and every NaN to 0x7fff.
+// The bits of a bfloat16, the upper half of a float32. Rounds to nearest even; every NaN becomes 0x7fff.
 __device__ __forceinline__ UInt16 bfloat_bits_from_float(float value) {
 #if __CUDA_ARCH__ >= 800
   UInt16 bits;

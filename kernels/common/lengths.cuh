@@ -12,7 +12,7 @@ __device__ __forceinline__ UInt64 load_length(const void* lengths, Int64 index,
   return static_cast<const UInt8*>(lengths)[index];
 }
 
-// The length that such bits stand for.
+// The length that bits from `load_length` stand for.
 __device__ __forceinline__ Int64 clamp_length(UInt64 bits, Int32 length_bytes,
                                               Int32 length_is_signed, Int64 axis_size) {
   const bool is_negative = length_is_signed && (bits >> (8 * length_bytes - 1) & 1) != 0;

@@ -51,7 +51,7 @@ __device__ __forceinline__ bool element_of_key(Word& element, Word key, const Or
   return !is_zero && (element & (kSign - 1)) <= static_cast<Bits>(order.infinity);
 }
 
-// A digit of kBits bits of a key's complement: the first key has the lowest.
+// A digit of kBits bits of a key's complement: the first-ranked key has the lowest digit.
 template <int kBits, class Word>
 __device__ __forceinline__ UInt32 falling_digit(Word key, int shift) {
   return static_cast<UInt32>(~static_cast<Wide<Word>>(key) >> shift) & ((1 << kBits) - 1);

@@ -1,10 +1,10 @@
 // Copies runs of bytes by groups of lanes, forwards or with their items in reverse order, from any
 // address to any address, in aligned 16-byte words on both sides.
 //
-// The target's whole words are written by lanes a group's width apart. Such a word needs two
-// neighbouring source words unless both sides are misaligned alike; the second is what the next lane
-// loaded, so every source word is loaded once. The few bytes before and after the whole words move
-// one unit at a time, a unit being as wide as both sides are aligned, up to 4 bytes.
+// The target's whole words are written by lanes a group's width apart. Such a word needs two neighbouring
+// source words unless both sides are misaligned alike; the second is the word that the next lane loaded, so
+// every source word is loaded once. The few bytes before and after the whole words move one unit at a time, a
+// unit being as wide as both sides are aligned, up to 4 bytes.
 #pragma once
 
 #include "common/intrinsics.cuh"
@@ -23,7 +23,7 @@ struct Run {
   int num_bytes;
 };
 
-// The bytes from the first to past the last that a tensor addresses.
+// The bytes that a tensor addresses, from the first to past the last.
 struct Extent {
   const UInt8* begin;
   const UInt8* end;
@@ -53,7 +53,7 @@ __device__ __forceinline__ Byte* word_of(Byte* byte) {
   return byte - (address_of(byte) & (kWordBytes - 1));
 }
 
-// What a piece of a run covers.
+// The bytes of a run that a piece covers.
 struct Piece {
   Int64 begin;
   Int64 end;

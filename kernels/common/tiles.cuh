@@ -76,7 +76,7 @@ __device__ __forceinline__ ByteRow less_one(ByteRow row) {
   return row;
 }
 
-// All ones in every byte that has a bit, else 0: a condition.
+// A condition: all ones in every byte that has the bit, else 0.
 __device__ __forceinline__ ByteRow with_bit(ByteRow row, int bit) {
   for (int i = 0; i < kRowBytes; ++i) row.bytes[i] = row.bytes[i] >> bit & 1 ? 0xff : 0;
   return row;
@@ -86,7 +86,7 @@ __device__ __forceinline__ ByteRow choose(ByteRow condition, ByteRow yes, ByteRo
   return no;
 }
 
-// `yes` in every byte for which the one of `a` is above the one of `b`, else `no`.
+// `yes` in every byte in which `a` is above `b`, else `no`.
 __device__ __forceinline__ ByteRow choose_above(ByteRow a, ByteRow b, ByteRow yes, ByteRow no) {
   for (int i = 0; i < kRowBytes; ++i)
     no.bytes[i] = a.bytes[i] > b.bytes[i] ? yes.bytes[i] : no.bytes[i];

@@ -34,7 +34,7 @@ __device__ __forceinline__ Floats power_of_two(Ints exponent) {
 }
 
 __device__ __forceinline__ Floats exponential(Floats x) {
-  // Beyond these, the result is 0 or infinite. Comparisons with NaN are false, so it stays.
+  // Beyond these, the result is 0 or infinite. Comparisons with NaN are false, so NaN stays.
   x = x < -104.0f ? broadcast(-104.0f) : x;
   x = x > 89.0f ? broadcast(89.0f) : x;
   const SplitExponential split = split_exponential(x);

@@ -18,7 +18,7 @@ struct WaitReport {
 // A tick is 2^10 ns.
 constexpr int kTickShift = 10;
 // Between two looks at the clock, at most this much counts as waiting, 0.1 s: the process may have been
-// suspended, or the GPU may have worked for another one.
+// suspended, or the GPU may have worked for another process.
 constexpr UInt32 kMaxTicksPerLook = 100000000u >> kTickShift;
 
 // The state of a thread's waits.

@@ -106,8 +106,8 @@ struct WholeBlock {
         process<kFirst, kLast>(step, pass, sequence);
       }
     }
-    // What this half step wrote is complete before the next one reads it, and what it read is read
-    // before it is overwritten.
+    // The results of this half step are complete before the next one reads them, and its operands have been
+    // read before they are overwritten.
     __syncthreads();
   }
 

@@ -62,7 +62,7 @@ struct ExchangedGrid {
   }
 
   // The loads of a thread that bring an exchange into shared storage: every `ahead` words of one row, so that
-  // places in memory and in shared storage are as far apart.
+  // places are equally far apart in memory and in shared storage.
   struct Loads {
     const Word* first;  // of exchanges with even numbers
     Int64 words_per_buffer;
@@ -91,15 +91,15 @@ struct ExchangedGrid {
     return loads;
   }
 
-  // What a thread brings to shared storage: words with a tag.
+  // Words with a tag that a thread brings to shared storage.
   struct Stream {
     UInt32 tag;
     const Word* source;
     float* target;
   };
 
-  // The thread's next kNumLoads loads of each stream, or if they are not all there, `left` of them. Words of
-  // the last load past the hidden size are never sent.
+  // The thread's next kNumLoads loads of each stream, or unless kAreAllThere, `left` of them. Words of the
+  // last load past the hidden size are never sent.
   template <int kNumLoads, bool kAreAllThere, bool kIsWhole, int kNumStreams>
   __device__ __forceinline__ void gather_some(const Stream (&streams)[kNumStreams], int ahead,
                                               int left, int num_last_words, UInt32 wait) {
@@ -208,7 +208,7 @@ struct ExchangedGrid {
     // The states are complete before any thread multiplies them.
     __syncthreads();
     block().template multiply_all<kFirst, kLast>(static_cast<int>(part.num_sequences));
-    // All warps' sums are complete before they are added up, and all states read before the next ones
+    // All warps' sums are complete before they are added up, and all states are read before the next states
     // replace them. The next sums are written after another barrier.
     __syncthreads();
     if (!item.exists) return;

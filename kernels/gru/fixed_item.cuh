@@ -1,18 +1,18 @@
-// The item of a thread that has the same one in every step: a hidden unit of a sequence. What its steps need
-// is in registers, but for the inputs: they are copied into shared storage while the thread waits for the
-// other blocks, so that no register waits for them.
+// The item that a thread has in every step: a hidden unit of a sequence. Its operands are in registers,
+// except for the inputs: these are copied into shared storage while the thread waits for the other blocks, so
+// that no register waits for them.
 #pragma once
 
 #include "gru/layer.cuh"
 
-// If inputs may be computed, a layer without a projection has its inputs stored by the kernel.
+// If inputs may be computed, a layer may have no projection: the kernel then computes its inputs.
 template <class Element, int kNumThreads, bool kMayCompute = false>
 struct FixedItem {
   const Layer<Element>& layer;
   Int64 n;
   int unit;
-  // Whether the thread has an item. One that is past its sequence's length goes on: the other blocks wait
-  // for its states, but nothing that it computes is stored or reaches another sequence.
+  // Whether the thread has an item. An item past its sequence's length goes on: the other blocks wait for its
+  // states, but nothing that it computes is stored or reaches another sequence.
   bool exists;
   UInt32 length = 0;
   float state = 0.0f;

@@ -13,7 +13,8 @@ constexpr int kGridBatch = 4;
 // Chunks of 256 columns whose weights are in registers.
 constexpr int kGridRegisterChunks = 4;
 
-// How states are exchanged: in words that have their number, if items are fixed, else in counted rounds.
+// How states are exchanged: in words with the number of their exchange if items are fixed, else in counted
+// rounds.
 template <bool kIsFixed>
 struct GridKind {
   template <class Block, class Element, bool kStandard, bool kLinearBeforeReset>

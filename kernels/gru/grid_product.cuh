@@ -9,7 +9,7 @@
 // in registers next to the weights.
 constexpr int kGridUnits = 2;
 
-// Adds up what the lanes of a warp have of the sums kFirst and following of kCount states, and stores it at
+// Adds up the lanes' parts of a warp's sums for kCount states, from sum kFirst on, and stores the results at
 // the block's places for sums.
 template <int kFirst, int kCount, class Block, int kNumSums>
 __device__ __forceinline__ void store_sums(const Block& block,

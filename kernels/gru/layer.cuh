@@ -17,7 +17,7 @@ struct GruParams {
   Int64 batch_size;
   // A group is the set of sequences of one block, or of one set of blocks that exchange states.
   Int64 group_batch;
-  Int64 overflow_pieces;  // per block; a piece is what a thread loads of its weights at once
+  Int64 overflow_pieces;  // per block; a piece is the weights that a thread loads at once
   UInt32 num_steps;
   Int32 hidden_size;
   Int32 num_directions;
@@ -100,7 +100,8 @@ struct Layer {
     return ((direction * kNumGates + gate) * hidden + unit) * hidden;
   }
 
-  // The projected input of a hidden unit's first gate; those of the others follow, a row of units apart.
+  // The projected input of a hidden unit's first gate; the inputs of the other gates follow, a row of units
+  // apart.
   __device__ __forceinline__ const float* inputs_of(Int64 time, Int64 n, int unit) const {
     const Int64 row = (time * params.batch_size + n) * params.num_directions + direction;
     return projection + row * kNumGates * params.hidden_size + unit;

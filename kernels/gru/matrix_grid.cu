@@ -22,7 +22,7 @@ constexpr int kLoadedChunks = 8;
 // banks.
 constexpr int kSumStride = kRoundBatch + 1;
 
-// What a matrix instruction and an exchange take of a 16-bit type.
+// How a matrix instruction and an exchange take a 16-bit type.
 template <class Element>
 struct MatrixFormat;
 template <>
@@ -75,8 +75,9 @@ struct MatrixBlock {
   float* items;     // round, thread
   float* partials;  // parity of the turn, warp, gate and unit, sequence
 
-  // Bytes of `exchange` before words of the first sequence in exchanges with even numbers: the first that a
-  // lane loads, and the one that a thread sends. Those with odd numbers are buffer_bytes later.
+  // Byte offsets in `exchange`, for the first round and exchanges with even numbers: of the first word that a
+  // lane loads of the first sequence, and of the word that a thread sends. Exchanges with odd numbers are
+  // buffer_bytes later.
   char* exchange;
   UInt32 lane_bytes;
   UInt32 item_bytes;
@@ -87,7 +88,7 @@ struct MatrixBlock {
   int num_sequences;
   int item_rounds;
   GateBiases biases;
-  // The item, if there is one round; else in `items`.
+  // The item's values if there is one round; else they are in `items`.
   float state;
   float update;
 
@@ -96,8 +97,8 @@ struct MatrixBlock {
   bool are_loaded;
   FloatCopies<kNumGates, false> copies;
 
-  // A part of the recurrence: the exchange with the number `tag` of the sequences of a round, the first
-  // products of a step or those of the candidate's second half.
+  // A part of the recurrence: exchange `tag` of the sequences of a round, with a step's first products or the
+  // candidate's products in the second half.
   struct Turn {
     UInt32 step;
     UInt32 tag;
@@ -142,7 +143,7 @@ struct MatrixBlock {
   }
 
   // The first of four neighbouring columns that a lane has of its warp's tile of a chunk. A matrix
-  // instruction may take columns in any order, if weights and states have the same.
+  // instruction may take columns in any order, if weights and states have the same order.
   __device__ __forceinline__ static int lane_column(int chunk) {
     const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
     const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
@@ -235,7 +236,8 @@ struct MatrixBlock {
     return Format::load(reinterpret_cast<const Word*>(exchange + bytes));
   }
 
-  // Calls `use` with what says whether a chunk after `chunk` is loaded; for 512 and 1024 columns, a constant.
+  // Calls use(exists), where exists(i) is whether chunk `chunk` + i is loaded; for 512 and 1024 columns, this
+  // is a constant.
   template <class Use>
   __device__ __forceinline__ void by_count(int chunk, const Use& use) {
     const int left = num_tiles - chunk;
@@ -319,8 +321,9 @@ struct MatrixBlock {
     const auto add = [&](const MatrixRows& rows, int i, int tile) {
       sums[tile] = Format::add(rows, columns[i], sums[tile]);
     };
-    // The chunks from `begin` on of those loaded from `chunk` on, with weights from `kept` on. Each call
-    // knows whether that is shared storage, and so does each access.
+    // Adds the products of the loaded chunks from number `begin` on, with weights from `kept` on; the first
+    // loaded chunk is `chunk`. In each call, and so in each access, it is known whether the weights are in
+    // shared storage.
     const auto add_kept = [&](const MatrixRows* kept, int chunk, auto begin) {
 #pragma unroll
       for (int i = begin.value; i < kLoadedChunks; ++i) {
@@ -374,7 +377,7 @@ struct MatrixBlock {
 
   // ---- Items.
 
-  // A thread has an item in the first item_rounds rounds. Those past the hidden size, in the last tile of
+  // A thread has an item in the first item_rounds rounds. Items past the hidden size, in the last tile of
   // words, are sent as 0.
   __device__ __forceinline__ static int item_row() {
     return static_cast<int>(threadIdx.x) / kUnits;
@@ -483,7 +486,7 @@ struct MatrixBlock {
     }
   }
 
-  // What nobody waits for: stores the state of a turn that is finished, and fetches the inputs of the next.
+  // Stores the state of a turn that is finished: no other thread waits for this.
   __device__ __forceinline__ void store_state(const Turn& turn) {
     if (!has_item(turn) || !(kLinearBeforeReset || is_second_half(turn))) return;
     const Int64 n = sequence_of(turn.round);
@@ -493,10 +496,10 @@ struct MatrixBlock {
     }
   }
 
-  // In each turn, the block multiplies for it and finishes the turn before. Rounds do not depend on each
-  // other. With three or more, the states of a turn have come when the turn before it begins, and half of
-  // the warps multiply while the others finish. With two, they are on their way when the turn begins, and
-  // with one, they are sent in it.
+  // In each turn, the block multiplies for this turn and finishes the turn before. Rounds do not depend on
+  // each other. With three or more rounds, the states of a turn have come when the turn before it begins, and
+  // half of the warps multiply while the others finish. With two rounds, the states are on their way when the
+  // turn begins, and with one round, they are sent in the turn.
   __device__ __forceinline__ void run_steps(UInt32 num_steps) {
     const bool are_early = num_rounds() > 2;
     const bool multiplies_first = are_early && threadIdx.x >= kGridThreads / 2;

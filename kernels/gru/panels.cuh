@@ -18,7 +18,7 @@ constexpr int kTileVectors = 2;
 constexpr int kTileUnits = kTileVectors * kVectorFloats;
 // Sequences that are multiplied with a panel at once: the sums of three gates leave registers for a column.
 constexpr int kPanelBatch = kVectorRegisters >= 32 ? 4 : 2;
-// The same for the matrix itself: the parts of one register of hidden units leave some for columns.
+// The same for the matrix itself: the parts of one register of hidden units leave some registers for columns.
 constexpr int kRowsBatch = kVectorRegisters >= 32 ? 6 : 2;
 constexpr int kSumColumns = 256;
 // Columns of a tile's rows that are converted at once if they cannot be read in place.
@@ -50,7 +50,7 @@ struct MatrixWeights {
   int tile;
   int num_columns;
 
-  // The row of a hidden unit of the tile; past the last unit, that of the last.
+  // The row of a hidden unit of the tile; past the last unit, the last unit's row.
   __device__ __forceinline__ const Element* row(int gate, int unit) const {
     const Int64 number =
         static_cast<Int64>(gate) * hidden + min(tile * kTileUnits + unit, hidden - 1);
@@ -84,8 +84,9 @@ struct UnitRows {
   int end;  // past the last column; zeros follow up to a multiple of kLoadedColumns
 };
 
-// The columns from `begin` on, a multiple of kLoadedColumns, up to at most `end` of the rows of a register of
-// hidden units, from the tile's `unit` on: those in place, or else some that are converted.
+// Columns of the rows of a register of hidden units, from the tile's `unit` on. They begin at `begin`, a
+// multiple of kLoadedColumns, and end at `end` at most: all columns that can be read in place, or else some
+// that are converted.
 template <class Element>
 __device__ __forceinline__ UnitRows unit_rows(const MatrixWeights<Element>& weights, int gate,
                                               int unit, int begin, int end, float* buffer) {
@@ -137,7 +138,7 @@ __device__ __forceinline__ void add_products(TileSums<kFirst, kLast, kBatch>& su
                                              const MatrixWeights<Element>& weights,
                                              const float* rows, Int64 stride, int begin, int end) {
   float buffer[kVectorFloats * kUnitColumns];
-  // What follows the last column may be infinite, and infinity times 0 is NaN.
+  // Elements behind the last column may be infinite, and infinity times 0 is NaN.
   float last_states[kBatch * kLoadedColumns];
   const int last = end / kLoadedColumns * kLoadedColumns;
   for (int i = 0; i < kBatch * kLoadedColumns; ++i) {
@@ -185,8 +186,8 @@ __device__ __forceinline__ TileSums<kFirst, kLast, kBatch> multiply(const Weight
   return sums;
 }
 
-// Calls `visit` for up to kBatch rows of [begin, num_rows) at a time, with their number as a constant and the
-// first.
+// Calls `visit` for up to kBatch rows of [begin, num_rows) at a time, with the number of rows, as a constant,
+// and the first row.
 template <int kBatch, class Visit>
 __device__ __forceinline__ void for_batches(Int64 begin, Int64 num_rows, const Visit& visit) {
   for (; begin + kBatch <= num_rows; begin += kBatch) visit(Constant<kBatch>(), begin);

@@ -2,8 +2,8 @@
 //
 // A thread owns the three gates' rows of kUnits hidden units, in quads of four columns. Eight neighbouring
 // lanes share its rows, the four groups of eight in a warp have different units, and kRowWarps warps share
-// rows once more. Of its weights, the first kRegisterChunks chunks of the first pass are in registers, the
-// next ones in shared storage, and the rest in global memory, as a copy in the same order, so that a warp
+// rows once more. The first kRegisterChunks chunks of its weights for the first pass are in registers, the
+// next chunks in shared storage, and the rest in global memory, as a copy in the same order, so that a warp
 // reads full lines. No other thread reads a thread's weights. The order of the sums depends only on the
 // hidden size, not on the batch, the grid or the storage.
 #pragma once
@@ -41,7 +41,7 @@ struct ResidentWeights {
   // By chunk, gate, unit and thread: the first num_stored_chunks in shared storage, the others in global
   // memory.
   WeightQuad<Element>* stored;
-  WeightQuad<Element>* overflow;  // null if there are none of these
+  WeightQuad<Element>* overflow;  // null if no chunks are there
   float registers[kRegisterChunks][kNumGates][kUnits][kQuad];
 
   __device__ __forceinline__ int num_chunks() const {
@@ -169,7 +169,7 @@ struct ResidentWeights {
     accumulate<kFirst, kLast, kBatch, kCandidate - kFirst>(sums, states, row_stride, pass);
   }
 
-  // Adds the same to sums, among which the candidate has a place of its own.
+  // Adds the same products to `sums`, in which the candidate has a place of its own.
   template <int kFirst, int kLast, int kBatch, int kCandidatePlace, int kNumSums>
   __device__ __forceinline__ void accumulate(float (&sums)[kBatch * kUnits][kNumSums],
                                              const float* states, int row_stride, int pass) const {

@@ -1,13 +1,14 @@
 // Shared by the kernels whose blocks exchange the states of many sequences, in rounds of a few sequences.
 //
-// A warp multiplies some columns of all states, and brings just these into shared storage. It waits until
-// the shards that compute them have counted the round, and copies them. If the next round has been counted by
-// then, its copies are under way while the warp multiplies this one: rounds have different sequences, so one
-// of several has come long before it is multiplied. Warps take turns in finishing passes of rounds.
+// A warp multiplies some columns of all states, and brings just these columns into shared storage. It waits
+// until the shards that compute them have counted the round, and copies them. If the next round has been
+// counted by then, its copies are under way while the warp multiplies this round: rounds have different
+// sequences, so if there are several, a round has come long before it is multiplied. Warps take turns in
+// finishing passes of rounds.
 //
 // Exchanges of a round count from 1, and two buffers take turns. A shard counts exchange e + 1 when all its
 // warps have multiplied exchange e, and sends exchange e + 2, over e, when every shard has counted e + 1: a
-// release and an acquire of each count put the reads of e before its end.
+// release and an acquire of each count put the reads of e before the writes over it.
 #pragma once
 
 #include "gru/grid_part.cuh"
@@ -59,7 +60,7 @@ struct RoundGrid {
   __device__ __forceinline__ static int warp() { return static_cast<int>(threadIdx.x) / kWarpSize; }
   __device__ __forceinline__ static int lane() { return static_cast<int>(threadIdx.x) % kWarpSize; }
 
-  // Warps that finish a pass of a round; sets of as many take turns.
+  // Warps that finish a pass of a round; sets of this many warps take turns.
   __device__ __forceinline__ int warps_per_pass() const {
     return (block().round_batch() * Block::kPassUnits + kWarpSize - 1) / kWarpSize;
   }
@@ -76,7 +77,7 @@ struct RoundGrid {
     return static_cast<int>(min(left, static_cast<Int64>(block().round_batch())));
   }
 
-  // Floats of a row of an exchange: whole quads. Those past the hidden size are never sent and stay 0.
+  // Floats of a row of an exchange: whole quads. Floats past the hidden size are never sent and stay 0.
   __device__ __forceinline__ int exchange_stride() const {
     return (hidden() + kQuad - 1) / kQuad * kQuad;
   }
@@ -135,7 +136,7 @@ struct RoundGrid {
     __syncwarp();  // each lane copies what other lanes have waited for
   }
 
-  // Where the warp's columns of a round are in one of its two places: those of the lane's first row.
+  // The warp's columns of the lane's first row, in one of the two places for a round's states.
   __device__ __forceinline__ float* place_of(int place) const {
     const int row = place * block().round_batch() + lane() / kLanesPerRow;
     return block().states + row * block().row_stride() + Block::Weights::column(0);
@@ -198,7 +199,7 @@ struct RoundGrid {
     if (!kLinearBeforeReset && number % 2 == 1) {
       item.before = *carried_of(item.n, item.unit);
     } else {
-      // The thread has sent it itself.
+      // The thread itself has sent this state.
       item.before.state = number == 0 ? layer.initial_state(item.n, item.unit)
                                       : exchanged(number, item.n)[item.unit];
     }
@@ -231,7 +232,7 @@ struct RoundGrid {
     layer.store_state(item.step, item.length, item.n, item.unit, next);
   }
 
-  // What a warp knows from one round to the next.
+  // The state that a warp keeps from one round to the next.
   struct Progress {
     Item item;  // the thread's next one
     int set;    // of the warps that take turns
@@ -275,7 +276,7 @@ struct RoundGrid {
         const int shard = static_cast<int>(blockIdx.x) % layer.params.num_shards;
         add_release(counts + round * layer.params.num_shards + shard, 1);
       }
-      // The next turn of the set is in this exchange, or its first one in the next.
+      // The next turn of the set is in this exchange, or it is the set's first turn in the next exchange.
       const int turn = (num_passes == 1 ? round : round * num_passes + pass) + progress.num_sets;
       const int num_turns = num_rounds() * num_passes;
       const bool is_here = turn < num_turns;

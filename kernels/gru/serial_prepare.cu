@@ -6,7 +6,7 @@
 
 #include "gru/panels.cuh"
 
-// Rows of the input up to which its weights are read in place: about eight reads of a weight pay for a copy.
+// Most rows of the input for which weights are read in place: about eight reads of a weight pay for a copy.
 constexpr int kRowsInPlace = 8 * kRowsBatch;
 
 struct PrepareParams {

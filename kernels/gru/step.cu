@@ -1,5 +1,5 @@
 // Computes: one step of a GRU layer, from the input and the state, in one ordinary launch.
-// Idea: one warp multiplies a hidden unit's rows of W with the input, one those of R with h.
+// Idea: one warp multiplies a hidden unit's rows of W with the input, another its rows of R with h.
 // Ownership: a task has 4 hidden units of up to kBatch sequences; two warps multiply for each unit.
 // Requires: one step; unless linear before reset: `counts` zero, `carried` for the tasks' results.
 // Chosen when: a layer has one step and so few sequences that reading the weights decides.
@@ -7,7 +7,8 @@
 #include "common/wait.cuh"
 #include "gru/product.cuh"
 
-// Hidden units of a task, with two warps each; the last warp finishes items, and takes and waits meanwhile.
+// Hidden units of a task, with two warps each; the last warp finishes items, and meanwhile takes tickets and
+// waits.
 constexpr int kStepUnits = 4;
 constexpr int kStepThreads = (2 * kStepUnits + 1) * kWarpSize;
 constexpr int kQuadColumns = kWarpSize * kQuad;
@@ -30,16 +31,16 @@ struct Vectors {
   }
 };
 
-// Of a step in two halves: tickets that were taken, first halves that are done, and blocks that neither wait
-// nor count any more. All are left zero.
+// Counts of a step in two halves: tickets that were taken, first halves that are done, and blocks that
+// neither wait nor count any more. All are left zero.
 struct StepCounts {
   UInt32 taken;
   UInt32 done;
   UInt32 left;
 };
 
-// What the halves of a step that is not linear before reset keep in memory: rows of a float for each hidden
-// unit, by direction and sequence.
+// Rows in memory between the halves of a step that is not linear before reset, by direction and sequence: a
+// row has a float for each hidden unit.
 struct CarriedRows {
   float* reset_states;
   float* updates;
@@ -131,8 +132,8 @@ struct StepTask {
     }
   }
 
-  // A warp's rows of weights, `stride` apart. Its lanes have every 32nd quad, or of those the ones of the
-  // warp's parity.
+  // A warp's rows of weights, `stride` apart. A lane has every 32nd quad, or if kIsHalved every 64th: those
+  // of the warp's side.
   template <int kNumRows, bool kIsHalved>
   struct Rows {
     static constexpr int kAhead = (kIsHalved ? 2 : 1) * kQuadColumns;
@@ -241,7 +242,7 @@ struct StepTask {
     }
   }
 
-  // The number of columns of a warp's rows: none if there is no such unit.
+  // The number of columns of a warp's rows: 0 if there is no such unit.
   __device__ __forceinline__ int columns_of_warp(int num_columns) const {
     return unit_of_warp() < hidden() ? num_columns : 0;
   }
@@ -280,7 +281,7 @@ struct StepTask {
   }
 
   __device__ __forceinline__ void run_linear_before_reset() const {
-    // What the item needs is on its way while the products are computed.
+    // The item's operands are on their way while the products are computed.
     GateBiases biases = {};
     float state = 0.0f;
     UInt32 length = 0;
@@ -299,7 +300,7 @@ struct StepTask {
                                                              products, state));
   }
 
-  // The gates that need no other unit's.
+  // The gates that need no other unit's results.
   __device__ __forceinline__ void run_first_half(StepCounts* counts, UInt32 num_tasks,
                                                  UInt32 next) const {
     GateBiases biases = {};
@@ -373,8 +374,9 @@ struct StepTask {
                                                    update, state));
   }
 
-  // Takes tickets until all halves are done: first halves come first. A block that waits for them waits for
-  // blocks that run, and nobody who has a first half waits, so any number of blocks may run at once.
+  // Takes tickets until all halves are done: first halves come first. A block that waits for first halves
+  // waits for blocks that run, and no block that has a first half waits, so any number of blocks may run at
+  // once.
   __device__ __forceinline__ void run_tasks(StepCounts* counts, UInt32 num_tasks,
                                             Patience& patience) {
     UInt32 next = 0;
@@ -393,7 +395,7 @@ struct StepTask {
         choose(ticket - num_tasks);
         run_second_half(counts, num_tasks, next, patience);
       }
-      // The ticket is there before it is read, and the sums are read before the next task's.
+      // The ticket is there before it is read, and the sums are read before the next task writes its own.
       __syncthreads();
       ticket = shared.ticket;
     }

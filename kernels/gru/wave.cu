@@ -7,13 +7,13 @@
 #include "gru/exchanged_grid.cuh"
 #include "gru/grid_product.cuh"
 
-// Layers of a grid at most.
+// Most layers of a grid.
 constexpr int kMaxLayers = 4;
 // Sequences whose products are accumulated together.
 constexpr int kWaveBatch = 2;
 // Chunks of 256 columns whose weights are in registers, of R and of W each.
 constexpr int kWaveRegisterChunks = 2;
-// What is passed to the layer above is written once.
+// States that are passed to the layer above are written once.
 constexpr UInt32 kPassedTag = 1;
 
 template <class Element, bool kStandard, bool kLinearBeforeReset>
@@ -31,14 +31,14 @@ struct WaveBlock : ExchangedGrid<WaveBlock<Element, kStandard, kLinearBeforeRese
   using Grid::part;
 
   Weights weights;
-  // Of the states of the layer below; unused in the lowest layer, as is what follows but for `states`.
+  // For the states of the layer below; unused in the lowest layer, as are `states_below` and `from_below`.
   Weights input_weights;
   float* inputs;
   float* states;
   float* states_below;
   float* partials;  // warp, gate, sequence, unit
-  // States that layers pass to the one above, by step and sequence: of the one below, null for the lowest
-  // layer, and of this one, null for the highest.
+  // States that layers pass to the layer above, by step and sequence: of the layer below, null for the lowest
+  // layer, and of this layer, null for the highest.
   const UInt64* from_below;
   UInt64* to_above;
 
@@ -111,8 +111,8 @@ struct WaveBlock : ExchangedGrid<WaveBlock<Element, kStandard, kLinearBeforeRese
     }
   }
 
-  // Of the products with W, those of the update and reset gates are among the sums already. The candidate's
-  // is a sum of the first half of a step.
+  // The products with W for the update and reset gates are in the sums already. The candidate's product with
+  // W is a sum of a step's first half.
   template <int kFirst, int kLast>
   __device__ __forceinline__ GateInputs inputs_of(Item& item) const {
     if (from_below == nullptr) return item.fetched_inputs();
@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(kGridThreads, 1)
   SHARED_STORAGE(SharedWords, shared);
   using Block = WaveBlock<Element, kStandard, kLinearBeforeReset>;
   GridPart part = GridPart::of_block(params, Block::kPassUnits);
-  // Blocks are ordered by layer, where those of other kernels are by direction.
+  // Blocks are ordered by layer; in other kernels, they are ordered by direction.
   const int number = part.direction;
   part.direction = 0;
   const bool is_lowest = number == 0;
@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(kGridThreads, 1)
                           TaggedFloats::kNumWords * TaggedFloats::kNumWords;
   const Int64 rows_words = params.batch_size * row_words;
   const Int64 layer_words = params.num_steps * rows_words;
-  // Behind what the blocks of each layer exchange is what layers pass on.
+  // The states that layers pass on follow the exchanges of all layers.
   UInt64* const passed = exchange + num_layers * 2 * rows_words;
   Block block = {{layer, part, exchange + number * 2 * rows_words, {report}},
                  {layer, nullptr, nullptr, {}},

@@ -28,7 +28,7 @@ struct ReverseBoxesParams : LaneSpace {
 
 struct Storage {
   uint4 words[kTileWords];
-  UInt16 lengths[1];  // as many as a tile has lanes
+  UInt16 lengths[1];  // one for each lane of a tile
 };
 
 // The bytes of a word that lie in [begin, end), the others 0.
@@ -121,7 +121,7 @@ __device__ __forceinline__ void reverse_tile(const ReverseBoxesParams& p, Item* 
   }
 }
 
-// Writes whole words of a tile; `offset` bytes into `words` is the first.
+// Writes whole words of a tile; the first begins `offset` bytes into `words`.
 template <bool kIsShifted>
 __device__ __forceinline__ void store_words(UInt8* to, const uint4* words, UInt32 offset,
                                             int num_words) {
@@ -205,8 +205,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
 
   UInt64 bits[kLengthsAtOnce];  // in flight together with the words
   load_lengths(p, lengths, first_lane, thread, num_lanes, bits);
-  // The tensor's first and last words may reach beyond it: those of a tile from first_whole to end_whole
-  // do not.
+  // The tensor's first and last words may reach beyond it. A tile's words from first_whole to end_whole do
+  // not.
   const UInt8* first_word = word_of(from);
   const int num_words = static_cast<int>(from_end - first_word + (kWordBytes - 1)) / kWordBytes;
   const int first_whole = first_word < all ? 1 : 0;
@@ -224,7 +224,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     const int place = thread + k * kThreads;
     if (place >= first_whole && place < end_whole) storage.words[place] = words[k];
   }
-  // One thread each, and one for both if the tile has one word.
+  // One thread for each edge word; only thread 0 if the tile has one word.
   const int edge = thread == 0 ? 0 : num_words - 1;
   if (thread == 0 ? first_whole > 0 || end_whole == 0
                   : thread == 1 && end_whole < num_words && num_words > 1) {

@@ -1,4 +1,4 @@
-// Cells: what a thread writes at once, of items that it picked one by one.
+// Cells: items that a thread picks one by one and writes at once.
 #pragma once
 
 #include "common/move_item.cuh"

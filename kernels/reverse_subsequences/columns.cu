@@ -43,7 +43,7 @@ struct StripRows {
 constexpr int floor_log2(int value) { return value < 2 ? 0 : 1 + floor_log2(value / 2); }
 
 // A thread's part of rows that are 1 << row_shift bytes apart in shared storage: the same word or cell of
-// every row_step-th row. In storage, these are as many words or cells apart as the block has threads.
+// every row_step-th row. In storage, the words or cells are as far apart as the block has threads.
 template <class Word>
 struct Share {
   int first_row;

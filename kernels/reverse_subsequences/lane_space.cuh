@@ -31,7 +31,8 @@ struct LanePosition {
   Int64 place;   // the coordinate along the axis, 0 if it is not a dimension
 };
 
-// Where index number `index` lies. The axis is dimension `axis`; if that is negative, it is not a dimension.
+// The position of index number `index`. The axis is dimension `axis`; if that is negative, it is not a
+// dimension.
 __device__ __forceinline__ LanePosition position_of(const LaneSpace& p, Int64 index, int axis) {
   LanePosition position{p.source_offset, p.target_offset, p.length_offset, 0, 0};
   visit_coordinates(p, index, [&](int d, Int64 coordinate) {

@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     const Piece piece = piece_of(at.part, p.piece_bytes, lane_bytes, lane_target, p.item_bytes);
     const Int64 middle = min(max(split, piece.begin), piece.end);
 
-    // First what is mirrored, then the rest.
+    // First the mirrored part, then the rest.
 #pragma unroll 1
     for (int part = 0; part < 2; ++part) {
       const Int64 begin = part == 0 ? piece.begin : middle;

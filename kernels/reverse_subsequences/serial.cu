@@ -17,7 +17,7 @@ struct ReverseSerialParams : LaneSpace {
   Int32 axis;         // -1 if the row is the axis
 };
 
-// Rows that cross lanes: copies each one from where its lane's length says.
+// Copies rows that cross lanes, each from the row that the length of its lanes gives.
 template <class Item, class Copy>
 __device__ __forceinline__ void move_rows(const ReverseSerialParams& p, UInt8* to,
                                           const UInt8* from, const void* lengths, Int64 first,
@@ -36,7 +36,7 @@ __device__ __forceinline__ void move_rows(const ReverseSerialParams& p, UInt8* t
     UInt8* row_target = to + at.target * kItemBytes;
     Int64 place = at.place, index = at.length;
     for (; row < end; ++row) {
-      // `origin_of` would be a branch that no CPU foresees where lengths differ.
+      // `origin_of` would be a branch that no CPU predicts if lengths differ.
       const Int64 mirrored = length_at(p, lengths, index) - 1 - place;
       const Int64 origin = mirrored + ((place - mirrored) & mirrored >> 63);
       copy(row_target, row_source + origin * axis_pitch);

@@ -30,15 +30,15 @@ struct ReverseSerialColumnsParams : LaneSpace {
   Int32 is_large;  // whether the target is too large for caches
 };
 
-// How many rows ahead is prefetched, if rows come from memory. In a cache, rows that are a power of two apart
-// would evict each other before they are read.
+// Rows are prefetched this many rows ahead, if they come from memory. In a cache, rows that are a power of
+// two apart would evict each other before they are read.
 constexpr int kRowsAhead = 16;
 
 // Rows that are farther apart, in bytes, compete for the same few places of a near cache. Then the rows of a
 // tile are written one after another, and short lanes pass through tiles as well.
 constexpr Int64 kMaxNearPitch = 2048;
 
-// Unless they are no multiple of this: then rows are in different places.
+// Rows whose distance is no multiple of this are in different places of the cache, however far apart.
 constexpr Int64 kMinFarPitch = 512;
 
 // Shorter lanes are reversed faster item by item. A delayed row has many narrow items.
@@ -79,7 +79,8 @@ __device__ __forceinline__ void reverse_column(UInt8* column, Int64 length, Int6
   }
 }
 
-// Reverses the lanes of a strip in place, item by item. They are `step` bytes apart, their items `pitch`.
+// Reverses the lanes of a strip in place, item by item. Lanes are `step` bytes apart, and their items `pitch`
+// bytes.
 template <class Item>
 __device__ __forceinline__ void reverse_each(UInt8* lanes, const Int64* lengths, Int64 num_lanes,
                                              Int64 step, Int64 pitch) {
@@ -269,7 +270,7 @@ __global__ void reverse_serial_columns(const void* source, const void* lengths, 
   const Int64 first = blockIdx.x * p.strips_per_block;
   const Int64 stop = min(first + p.strips_per_block, p.num_strips);
 
-  // What is read before and behind lanes has to be initialised.
+  // Bytes that are read before and behind lanes have to be initialised.
   if (has_tiles) {
     const Bytes<kMirroredBytes> zeros{};
     move_bytes<kMirroredBytes>(lanes - kMirroredBytes, &zeros);
@@ -282,7 +283,7 @@ __global__ void reverse_serial_columns(const void* source, const void* lengths, 
   }
   for (Int64 strip = first; strip < stop; ++strip) {
     const LanePosition at = position_of(p, strip, -1);
-    // Where lines are streamed, strips begin where lines do, apart from the first one.
+    // If lines are streamed, strips begin where lines do, apart from the first strip.
     const Int64 row_lane = at.part * p.strip_items;
     const UInt8* row = static_cast<const UInt8*>(target) + (at.target - row_lane) * kItemBytes;
     const Int64 skew =

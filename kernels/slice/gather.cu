@@ -10,9 +10,9 @@ constexpr int kThreads = 256;
 // A minimum for the compiler; asking for more would spill registers.
 constexpr int kBlocksPerMultiprocessor = 4;
 
-// Loads that a thread has in flight: more for narrow items, fewer for wide numbers, and where each item is a
-// read of its own from the memory. Warps have enough of these in flight, and small outputs are then moved in
-// several waves: one loads while another one stores.
+// Loads that a thread has in flight: more for narrow items, fewer for wide numbers, and if each item is a
+// memory read of its own. Warps have enough of these reads in flight, and small outputs are then moved in
+// several waves: one wave loads while another stores.
 template <class Item>
 constexpr int kItemsPerThread = sizeof(Item) <= 4 ? 8 : 4;
 constexpr int kFewItemsPerThread = 2;
@@ -29,7 +29,7 @@ struct SliceGatherParams : SliceGatherItems, BoxSpace {
   Int32 source_is_far;     // neighbours share no read of the memory
 };
 
-// Where items first, first + kThreads, ... of an operand lie, in items from its pointer. The places are
+// The places of items first, first + kThreads, ... of an operand, in items from its pointer. The places are
 // unsigned, because numbers past the last item may lead anywhere; callers cast them to signed.
 template <class Index, int kCount>
 __device__ __forceinline__ void locate(const SliceGatherParams& p, Int64 offset,

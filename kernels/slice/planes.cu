@@ -1,4 +1,4 @@
-// Computes: SLICE and SLICE1 of pixels of 2 to 4 narrow items into planes, or of planes into them.
+// Computes: SLICE and SLICE1 of pixels of 2 to 4 narrow items into planes, or planes into pixels.
 // Idea: bytes change places in registers; shared storage puts the words of lanes in a row.
 // Ownership: 4 to 32 lanes own a piece of a line, a lane a word of each plane; blocks stride.
 // Requires: lines of adjacent pixels on one side, of items on the other, the extent; any pointers.
@@ -25,14 +25,14 @@ struct SlicePlanesLines {
 
 // Dimension 0 counts the pieces of a line.
 struct SlicePlanesParams : SlicePlanesLines, BoxSpace {
-  Int32 num_planes;  // fewer than a pixel has items if the others are left out
+  Int32 num_planes;  // fewer than a pixel's items if some are left out
   Int32
       source_alignment;  // a power of two, at most a word's bytes, that divides the source's strides
   Int32 target_alignment;
   Int32 group_shift;  // 1 << group_shift lanes own a piece: a word of each plane per lane
 };
 
-// For each lane as many words as a pixel has items; those of a group are together.
+// Each lane has as many words as a pixel has items; the words of a group are together.
 template <int kPixelItems>
 struct Storage {
   uint4 words[kThreads * kPixelItems];
@@ -44,7 +44,7 @@ struct Stretch {
   UInt32 registers[kWords * kWordRegisters];
 };
 
-// Loads the first num_bytes bytes of a stretch. Registers past them may have anything.
+// Loads the first num_bytes bytes of a stretch. Registers past these bytes may have any value.
 template <int kWords>
 __device__ __forceinline__ void load(Stretch<kWords>& stretch, const UInt8* from, int num_bytes,
                                      int alignment, const Extent& extent) {
@@ -125,8 +125,8 @@ __device__ __forceinline__ void store_kept(const uint4* kept, UInt8* to, int num
   }
 }
 
-// The register that has these bytes, by number; byte b is byte `bytes[b]` of all registers. A permutation
-// takes bytes from two registers, so there is one for each register after the first.
+// A register with the given bytes: its byte b is byte `bytes[b]` of all registers. A permutation takes bytes
+// from two registers, so each register after the first takes one permutation.
 template <int kRegisters>
 __device__ __forceinline__ UInt32 gathered(const UInt32 (&registers)[kRegisters],
                                            const int (&bytes)[kRegisterBytes]) {
@@ -153,13 +153,13 @@ __device__ __forceinline__ UInt32 gathered(const UInt32 (&registers)[kRegisters]
   return result;
 }
 
-// Where byte `at` of plane `plane` is among the bytes of the pixels.
+// The place of byte `at` of plane `plane` among the bytes of the pixels.
 template <int kItemBytes, int kPixelItems>
 __device__ __forceinline__ constexpr int byte_of_pixels(int plane, int at) {
   return (at / kItemBytes * kPixelItems + plane) * kItemBytes + at % kItemBytes;
 }
 
-// Bytes of one plane out of those of the pixels.
+// The bytes of one plane, out of the bytes of the pixels.
 template <int kItemBytes, int kPixelItems>
 __device__ __forceinline__ void split(const Stretch<kPixelItems>& pixels, int plane,
                                       Stretch<1>& items) {

@@ -79,7 +79,7 @@ __device__ __forceinline__ int row_pitch(const SliceTransposeParams& p) {
              : row_words + max(1, kWordsAtOnce >> (p.source_side_shift - S::kWordItemsShift));
 }
 
-// One tile: its first item on both sides, and how many there are along the lines of each.
+// One tile: its first item on both sides, and the number of items along the lines of each side.
 struct Tile {
   const UInt8* source;
   UInt8* target;
@@ -94,7 +94,7 @@ struct Walk {
   int across;
   int along_step;
   int across_step;
-  int step_shift;  // log2 of the one that is not 0
+  int step_shift;  // log2 of the step that is not 0
 
   // How many of the thread's steps lie in a tile of this many cells.
   __device__ __forceinline__ int num_steps(int cells_along, int cells_across) const {
