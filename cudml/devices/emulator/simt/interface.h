@@ -104,7 +104,7 @@ extern "C" {
 int simt_launch(const SimtLaunch* launch, const SimtKernel* kernel, void** arguments);
 int simt_resume(const SimtLaunch* launch);
 
-// Stops a paused launch, none of which runs afterwards. Has no effect on any other launch.
+// Stops a paused launch: no part of it runs afterwards. Has no effect on any other launch.
 void simt_abandon(const SimtLaunch* launch);
 
 // The error text of the last failed launch of this thread: the first error, or all reports of check mode.

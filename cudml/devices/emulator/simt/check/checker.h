@@ -29,7 +29,7 @@ class Checker {
   void cluster_barrier();
   void warp_collective(unsigned warp, uint32_t lanes, bool orders_memory);
   std::string take_reports();
-  // What the error text of an interrupted thread begins with.
+  // The beginning of the error text of an interrupted thread.
   std::string interrupted_place(const void* pc) const;
 
   // ---- Called by the kernel's instrumented code; `pc` is its return address.
@@ -42,7 +42,7 @@ class Checker {
   void fence();
   void misaligned(const void* pc, const void* address, size_t alignment);
   void bad_index(const void* pc, long long index, long long size);
-  // The compiler passes the place of these.
+  // For these errors, the compiler passes the place.
   void misaligned_at(const std::string& place, const void* address, size_t alignment);
   void bad_index(const std::string& place, const std::string& what);
 

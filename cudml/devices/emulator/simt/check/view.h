@@ -41,7 +41,7 @@ class SharedView {
   void clear() { view_.reset(); }
   bool covers(const Stamp& stamp) const { return view_ && view_->covers(stamp); }
   void join(const SharedView& other);
-  // For changing it.
+  // The view itself, for changes.
   View& own();
 
  private:

@@ -60,8 +60,8 @@ void complete_barrier(Block& block, Barrier& barrier) {
   note_progress();
 }
 
-// The order "fast" lets the last arrival continue; the others queue it, so that only the schedule decides
-// which thread resumes first.
+// The order "fast" lets the last arrival continue; the other orders queue it, so that only the schedule
+// decides which thread resumes first.
 void continue_after_completion(const Launch& launch, Block& block, Wait wait, Place place,
                                uint32_t mask, uint8_t barrier) {
   if (is_fast(launch)) {

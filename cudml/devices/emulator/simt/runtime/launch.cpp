@@ -29,8 +29,8 @@ constexpr unsigned kMaxChunk = 64, kChunksPerWorker = 8;
 // Waking the other workers costs about this much, so more work than that must be left.
 constexpr std::chrono::microseconds kWakeCost{40};
 
-// They keep their stacks and blocks from launch to launch. The first one suffices if no launch is paused. On
-// the heap, because a library that is loaded late gets little thread-local storage.
+// Workers keep their stacks and blocks from launch to launch. The first worker suffices if no launch is
+// paused. Workers are on the heap, because a library that is loaded late gets little thread-local storage.
 struct ThreadWorkers {
   std::vector<std::unique_ptr<Worker>> all;
   std::string error;  // of the last launch that failed
@@ -270,7 +270,7 @@ bool run_request(Worker& worker) {
   launch.spec = spec;
   launch.kernel = worker.request.kernel;
   launch.arguments = worker.request.arguments;
-  // The checker looks after one launch.
+  // The checker serves one launch at a time.
   std::unique_lock lock(shared_state->one_checked_launch_at_a_time, std::defer_lock);
   std::string refused = refuse(*spec);
   if (spec->check && paused_worker_of_this_thread(nullptr))

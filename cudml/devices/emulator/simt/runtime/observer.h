@@ -23,7 +23,8 @@ void cluster_barrier(Worker& worker);
 void warp_collective(Worker& worker, const Block& block, unsigned warp, uint32_t lanes,
                      bool orders_memory);
 
-// What the error text of an interrupted thread begins with, for the next instruction that it would execute.
+// The beginning of the error text of an interrupted thread; `pc` is the next instruction that it would
+// execute.
 std::string interrupted_place(const void* pc);
 
 #else

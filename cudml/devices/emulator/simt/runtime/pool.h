@@ -12,7 +12,7 @@ namespace simt {
 // Serves one launch at a time. Its threads are created when they are first needed, and never end.
 class Pool {
  public:
-  // Lets up to `helpers` threads do `work` for the launch. Returns false if another launch has them.
+  // Lets up to `helpers` threads do `work` for the launch. Returns false if another launch has the threads.
   bool start(Launch& launch, unsigned helpers, void (*work)(Launch&));
 
   // Lets no further thread begin, and waits until none works on the launch; returns false if that takes

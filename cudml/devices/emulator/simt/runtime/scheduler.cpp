@@ -17,7 +17,8 @@ namespace {
 
 constexpr int kNobody = -1;
 
-// In the random order, one of so many choices may leave a block that could go on for another one of its group.
+// In the random order, one in this many choices may leave a block that could go on for another block of its
+// group.
 constexpr uint32_t kChoicesOfABlock = 16;
 
 // Idle rounds between two looks at the clock, and the minimum before polling counts as endless.
@@ -122,8 +123,8 @@ bool wake_polling(Worker& worker) {
   return any;
 }
 
-// Polling threads may wait for another worker. If that makes no progress for the time limit either, they wait
-// forever.
+// Polling threads may wait for another worker. If that worker makes no progress for the time limit either,
+// they wait forever.
 void idle_round(Worker& worker) {
   const unsigned finished = worker.launch->finished_groups.load(std::memory_order_relaxed);
   if (worker.idle_rounds == 0 || finished != worker.idle_finished_groups) {
@@ -217,8 +218,8 @@ void finish_plain(Block& block) {
   block.alive = 0;
 }
 
-// Sets up the worker's blocks. For those that may remain a plain loop, only what can_run, pick and context_of
-// read; `enter` does the rest if a block does not remain one.
+// Sets up the worker's blocks. For a block that may remain a plain loop, it sets only the members that
+// can_run, pick and context_of read; `enter` sets the rest if the block does not remain a plain loop.
 void begin_blocks(Worker& worker) {
   for (unsigned i = 0; i < worker.num_resident; i++) {
     Block& block = *worker.blocks[i];

@@ -87,7 +87,7 @@ void restore_floating_point(void* context) {
 // Interrupts the running thread's worker.
 void look_after_worker(void* context) {
   Worker* worker = current_worker;
-  // It may be late, after the end of the launch that it was for.
+  // The signal may be late, after the end of the launch that it was meant for.
   if (!worker || !is_in_launch(worker->watched.phase.load(std::memory_order_relaxed))) return;
   look_at_progress(*worker);
   if (!may_leave(*worker, context)) {
@@ -112,7 +112,7 @@ void handle(int, siginfo_t* info, void* context) {
 void install_handler() {
   struct sigaction action{};
   action.sa_sigaction = handle;
-  // Not blocked while it runs, because `fail` does not return from it.
+  // The signal is not blocked while the handler runs, because `fail` does not return from the handler.
   action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_RESTART;
   sigaction(watchdog_signal(), &action, nullptr);
 }
@@ -185,7 +185,8 @@ void Watchdog::watch() {
 }
 
 void Watchdog::hurry() {
-  // Once the lock is free, the thread is not just about to wait, in which case it would miss this.
+  // Once the lock is free, the watchdog's thread is not just about to wait: it would then miss the
+  // notification.
   {
     std::lock_guard lock(mutex_);
   }

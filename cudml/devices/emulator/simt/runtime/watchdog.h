@@ -74,7 +74,7 @@ class Watchdog {
 };
 
 // Starts a thread that lives as long as the process. Signals sent to the process are for its other threads;
-// this one handles only those sent to it.
+// this thread handles only signals sent to itself.
 pthread_t start_service_thread(void (*function)(void*), void* argument);
 
 }  // namespace simt

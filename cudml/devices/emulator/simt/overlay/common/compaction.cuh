@@ -1,4 +1,4 @@
-// The emulator's twin of kernels/common/compaction.cuh: with the instructions of AVX-512, where there are any.
+// The emulator's twin of kernels/common/compaction.cuh: with AVX-512 instructions, if there are any.
 #pragma once
 
 #if defined(__AVX512F__)

@@ -35,8 +35,8 @@ __device__ __forceinline__ void store_16_bytes(void* address, uint4 v, SIMT_PLAC
 
 // ---- Communication between blocks.
 
-// Other blocks run between the load and what its value is used for: if that is stored to the same word in
-// place of an atomic operation, an update is lost.
+// Other blocks run between the load and the use of its value: if a store to the same word follows where an
+// atomic operation is needed, an update is lost.
 __device__ __forceinline__ UInt32 load_acquire(const UInt32* address, SIMT_PLACE) {
   const UInt32 value = __atomic_load_n(address, __ATOMIC_ACQUIRE);
   simt_yield(SIMT_HERE);
@@ -111,7 +111,7 @@ struct FloatCopies {
   }
 };
 
-// At most kMost are late: a further one completes the first of them.
+// At most kMost copies are late: a further copy completes the first of them.
 struct QuadCopies {
   static constexpr int kMost = 64;
   float* places[kMost];
@@ -159,7 +159,7 @@ __device__ __forceinline__ UInt32 warp_sum(UInt32 value, SIMT_PLACE) {
 
 __device__ __forceinline__ UInt32 computed_once(UInt32 value) { return value; }
 
-// ---- The bits of a float32 and +0 added, with the NaN of a GPU.
+// ---- The bits of a float32 after adding +0, with the NaN of a GPU.
 
 __device__ __forceinline__ UInt32 plus_zero(UInt32 bits) {
   if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fffffffu;

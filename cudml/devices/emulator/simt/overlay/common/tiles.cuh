@@ -3,7 +3,8 @@
 
 #include "common/types.cuh"
 
-// Registers are made of quads of 16 bytes, the size that every CPU has, and within which it moves items fastest.
+// Registers are made of quads of 16 bytes, the register size that every CPU has. Items move fastest within a
+// quad.
 constexpr int kQuadBytes = 16;
 #if defined(__AVX2__)
 constexpr int kTileBytes = 32;
@@ -33,7 +34,8 @@ struct TileRow<Bits128, kBytes> {
   typedef UInt64 Vector __attribute__((vector_size(kBytes)));
 };
 
-// In every quad, the first items of `a` and `b` in turn, or with `first` = half of their number the last.
+// In every quad, the first items of `a` and `b` in turn, or if kFirst is half of their number, the last
+// items.
 template <class Item, int kFirst, size_t... kLanes>
 __device__ __forceinline__ typename TileRow<Item>::Vector interleaved(
     typename TileRow<Item>::Vector a, typename TileRow<Item>::Vector b, SimtIndices<kLanes...>) {
@@ -48,8 +50,8 @@ __device__ __forceinline__ typename TileRow<Item>::Vector interleaved(
 #undef CUDML_LANE
 }
 
-// Interleaving the first half of the rows with the second as often as two divides their number transposes every
-// quad.
+// Interleaving the first half of the rows with the second half transposes every quad after log2(number of
+// rows) steps.
 template <class Item>
 __device__ __forceinline__ void transpose_quads(
     typename TileRow<Item>::Vector (&rows)[kQuadItems<Item>]) {
@@ -117,7 +119,7 @@ __device__ __forceinline__ void transpose_tile(UInt8* target, Int64 target_pitch
   }
 }
 
-// A register: what is wider than one, GCC compares and chooses byte by byte.
+// A register: GCC compares and chooses wider vectors byte by byte.
 constexpr int kRowBytes = kMirroredBytes;
 typedef UInt8 ByteRow __attribute__((vector_size(kRowBytes)));
 
@@ -156,8 +158,8 @@ __device__ __forceinline__ void copy_at_once(UInt8* target, const UInt8* source)
   }
 }
 
-// The items of a vector in reverse order. A loop over them would go through memory, from which a wide load has
-// to wait for narrow stores.
+// The items of a vector in reverse order. A loop over the items would go through memory, where a wide load
+// has to wait for narrow stores.
 template <class Item, int kBytes, size_t... kLanes>
 __device__ __forceinline__ typename TileRow<Item, kBytes>::Vector mirrored(
     typename TileRow<Item, kBytes>::Vector items, SimtIndices<kLanes...>) {
@@ -231,7 +233,7 @@ template <class Item>
 __device__ __forceinline__ void reverse_lane(UInt8* lane, Int64 num_items, Int64 lane_items) {
   UInt8* begin = lane;
   UInt8* end = lane + num_items * static_cast<Int64>(sizeof(Item));
-  // A single loop, because no CPU foresees where one ends.
+  // A single loop, because no CPU predicts where a loop ends.
   exchange_ends<Item, kMirroredBytes>(begin, end);
   if constexpr (sizeof(Item) == kQuadBytes) {
     exchange_ends<Item, kQuadBytes>(begin, end);
@@ -250,7 +252,7 @@ __device__ __forceinline__ void reverse_lane(UInt8* lane, Int64 num_items, Int64
 }
 
 __device__ __forceinline__ void stream_line(UInt8* target, const UInt8* source) {
-#if defined(__x86_64__) && !defined(SIMT_CHECK)  // which does not see such stores
+#if defined(__x86_64__) && !defined(SIMT_CHECK)  // check mode does not see such stores
   using Words = long long __attribute__((vector_size(16)));
 #pragma GCC unroll 4
   for (int b = 0; b < kLineBytes; b += 16) {

@@ -96,7 +96,8 @@ struct Words {
   }
 
  private:
-  // The place of the first word whose bits are all set, where the others have none; kCount if there is none.
+  // The place of the first word with its bits set; kCount if there is none. Each word has all bits set or
+  // none.
   static __device__ __forceinline__ UInt32 first_of(Vector set) {
 #if defined(__AVX512BW__)
     const UInt64 bits = __builtin_ia32_cvtb2mask512((VectorBytes)set);
