@@ -8,8 +8,8 @@
 
 constexpr int kProductsThreads = 256;
 
-// The phases of a step, one for each launch. `kHalf` follows the products of the update and reset gates, if
-// the reset gate comes before the candidate's product.
+// The kinds of launches. `kHalf` follows the products of the update and reset gates, if the reset gate comes
+// before the candidate's product.
 constexpr int kStart = 0;
 constexpr int kHalf = 1;
 constexpr int kFinish = 2;

@@ -40,7 +40,7 @@ struct DelayLine {
 // Lanes side by side, kRowBytes of each row. Items behind their lane's length stay where they are.
 struct ShortLanes {
   const UInt8* source;    // of the next row
-  const UInt8* mirrored;  // of the row that is as far from the last as this is from the first
+  const UInt8* mirrored;  // of the row as far from the last row as `source` is from the first
   Int64 source_pitch;
   UInt8* target;  // of the mirrored row
   Int64 target_pitch;

@@ -293,7 +293,7 @@ struct Buckets {
 
 // Lists the elements that can be among the first `wanted`, by buckets. Returns the number of listed elements;
 // 0 if too few are above the floor, or too many are in one bucket. The bins are clear before. Once elements
-// are listed, they are the ends of the list's buckets.
+// are listed, the bins are the ends of the list's buckets.
 template <bool kIsPlain, class Word>
 __device__ __forceinline__ UInt32 list_by_buckets(const KeptRow<Word>& kept,
                                                   const Buckets<Word>& buckets, UInt32 wanted,
@@ -339,7 +339,8 @@ __device__ __forceinline__ UInt32 list_by_buckets(const KeptRow<Word>& kept,
     }
     before += own[i];
   }
-  // All begins of buckets, and the end of the list, are written before they are read.
+  // The begins of all buckets, and the number, end and largest distance of the last listed bucket, are
+  // written before they are read.
   const bool is_crowded = __syncthreads_or(fullest > kFullest ? 1 : 0) != 0;
   if (is_crowded || num_above < wanted) return 0;
   const UInt32 count = shared.select.num_listed;

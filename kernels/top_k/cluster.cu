@@ -49,7 +49,7 @@ struct alignas(16) ClusterStorage {
   UInt32 counts[3];     // elements listed: of all loads, of loads that matter, after a cut
   UInt32 num_loads;     // loads of the block that reach the floor
   UInt32 num_above[2];  // loads above the floor: of all loads, and of these
-  UInt32 num_ties;      // with the last result, in the block's part, until enough are found
+  UInt32 num_ties;      // with the last result in the block's part, counted until enough
 };
 
 // One more digit of elements that the blocks of the cluster share, as search_digit does it for a block.
@@ -729,7 +729,7 @@ __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(kThreads, 1)
     const Wide<Word> bits =
         bits_of<Word>(static_cast<Wide<Word>>(key) << kSpareBits<Word>, params, is_told);
     Word element = static_cast<Word>(bits >> kSpareBits<Word>);
-    // Elements of a row of at least k are missing only if the input has changed since it was first read.
+    // A row of at least k elements lacks some only if the input has changed since it was first read.
     if (index >= row.length) index = place;
     if (!is_told && index < row.length) element = row.elements[index];
     write_element<kIsRagged>(element, index_in_row(params, index), row.length, values, indices,

@@ -1,11 +1,10 @@
 // Tells by their raw bits which elements may exceed a floor: a few instructions for sixteen bytes, however
 // many elements they hold. Elements that may pass are then compared by their keys.
 //
-// A key is made from bits by one of two flips, for either sign. Bits flipped as those of the floor's bit in
-// the majority sign are ordered as keys are, and elements of the other sign come out on the right side of the
-// floor. So one flip and one unsigned comparison tell which elements are above it; only a NaN that ranks
-// first, of either sign, takes a comparison of its own. Elements of 8 and 16 bits are compared four and two
-// at a time.
+// A key is made from bits by one of two flips, for either sign. Bits flipped as those of the floor's sign are
+// ordered as keys are, and elements of the other sign come out on the right side of the floor. So one flip
+// and one unsigned comparison tell which elements are above it; only a NaN that ranks first, of either sign,
+// takes a comparison of its own. Elements of 8 and 16 bits are compared four and two at a time.
 #pragma once
 
 #include "common/ordering_key.cuh"
@@ -101,7 +100,7 @@ struct Sieve<Word, true> {
 
   UInt32 flip;        // turns the rest of the bits into the rest of keys, or of their complements
   UInt32 addend;      // with the rest, reaches the highest bit if the comparison says so
-  UInt32 vote;        // the floor's
+  UInt32 vote;        // the floor's bit in the majority
   UInt32 nan_factor;  // the rest times this plus ...
   UInt32 nan_addend;  // ... this reaches the highest bit for a NaN that ranks first only
   UInt32 inverted;    // all ones if elements that do not pass are found, else zero
