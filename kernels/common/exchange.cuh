@@ -68,7 +68,7 @@ struct TaggedHalves {
   }
 };
 
-// The same with a bfloat16.
+// A bfloat16, and the lower 16 bits of the number.
 struct TaggedBFloats : TaggedHalves {
   __device__ __forceinline__ static Value value_of(float number) {
     return bfloat_bits_from_float(number);

@@ -323,7 +323,7 @@ __device__ __forceinline__ MatrixSums multiply_add(MatrixRows rows, MatrixColumn
   return sums;
 }
 
-// The same for words of two bfloat16. Only sm_80 and later have such matrices.
+// As `multiply_add`, for words of two bfloat16. Only sm_80 and later have such matrices.
 #if __CUDA_ARCH__ >= 800
 __device__ __forceinline__ MatrixSums multiply_add_bfloats(MatrixRows rows, MatrixColumns columns,
                                                            MatrixSums sums) {

@@ -42,9 +42,9 @@ __device__ __forceinline__ void visit_coordinates(const Dimensions& dimensions, 
   }
 }
 
-// The same for kCount items together, dimension by dimension: visit(dimension, k, coordinate) for the item
-// whose number is rest[k]. Index is UInt64 if is_wide, else UInt32. Numbers past the last item give
-// meaningless coordinates.
+// As `visit_coordinates`, for kCount items together, dimension by dimension: visit(dimension, k, coordinate)
+// for the item whose number is rest[k]. Index is UInt64 if is_wide, else UInt32. Numbers past the last item
+// give meaningless coordinates.
 template <class Index, int kCount, class Dimensions, class Visit>
 __device__ __forceinline__ void visit_coordinates_together(const Dimensions& dimensions,
                                                            Index (&rest)[kCount], Visit visit) {

@@ -64,7 +64,8 @@ __device__ __forceinline__ void locate(const LaneSpace& p, Int64 first, int step
   });
 }
 
-// The same for the indices first, first + step, ... together. Positions past the last index are meaningless.
+// As `position_of`, for the indices first, first + step, ... together. Positions past the last index are
+// meaningless.
 template <int kCount>
 __device__ __forceinline__ void positions_of(const LaneSpace& p, Int64 first, int step, int axis,
                                              LanePosition (&positions)[kCount]) {

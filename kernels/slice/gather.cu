@@ -89,7 +89,7 @@ __device__ __forceinline__ void copy_tiles(const SliceGatherParams& p, const UIn
   }
 }
 
-// The same for pointers that are aligned to less than an item.
+// As `copy_tiles`, for pointers that are aligned to less than an item.
 template <class Index, class Place>
 __device__ __forceinline__ void copy_in_pieces(const SliceGatherParams& p, const UInt8* source,
                                                UInt8* target, int item_bytes, int alignment) {

@@ -192,7 +192,7 @@ __device__ __forceinline__ void load_words(const SliceTransposeParams& p, const 
   }
 }
 
-// The same if the source's words are unaligned or partial: item by item.
+// As `load_words`, but item by item, for source words that are unaligned or partial.
 template <class Item>
 __device__ __forceinline__ void load_items(const SliceTransposeParams& p, const Tile& tile,
                                            int pitch, Storage<Item>& storage) {
@@ -279,7 +279,7 @@ __device__ __forceinline__ bool loads_in_words(const SliceTransposeParams& p, co
          tile.num_s % S::kWordItems == 0;
 }
 
-// The same for storing.
+// Whether a tile of narrow items can be stored in such words.
 template <class Item>
 __device__ __forceinline__ bool stores_in_words(const SliceTransposeParams& p, const Tile& tile) {
   using S = Shape<Item>;

@@ -37,7 +37,7 @@ struct Cut {
     cut.cut_by_number(enough, for_each, search);
     return cut;
   }
-  // The same, but all keys that tie for the last places pass.
+  // As `of`, but all keys that tie for the last places pass.
   template <class ForEach, class Search>
   static __device__ __forceinline__ Cut by_key(Threshold<Word> threshold, UInt32 enough,
                                                UInt32 last_number, ForEach for_each,

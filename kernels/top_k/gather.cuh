@@ -25,7 +25,7 @@ __device__ __forceinline__ void put_missing(const RowPart<Word>& part, UInt32 be
   }
 }
 
-// The same, in places of a list.
+// As `put_missing`, but in places of a list.
 template <class Word, int kThreads>
 __device__ __forceinline__ void list_missing(const List<Word>& list, const RowPart<Word>& part,
                                              UInt32 begin, UInt32 end) {

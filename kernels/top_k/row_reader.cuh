@@ -53,7 +53,7 @@ struct RowPart {
     visit_loads<kThreads, kAhead>(params, thread, visit_words, visit_element);
   }
 
-  // The same, but calls visit_words(bytes, index of the first element) for each whole vector load.
+  // As `visit`, but calls visit_words(bytes, index of the first element) for each whole vector load.
   template <int kThreads, UInt32 kAhead, class VisitWords, class Visit>
   __device__ __forceinline__ void visit_loads(const TopKParams& params, UInt32 thread,
                                               VisitWords visit_words, Visit visit_element) const {

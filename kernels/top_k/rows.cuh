@@ -108,7 +108,8 @@ __device__ __forceinline__ void write_element(Word element, UInt32 index, UInt32
   }
 }
 
-// The same, but reads the element again: its key does not contain the sign of a zero or the payload of a NaN.
+// As `write_element`, but reads the element again: its key does not contain the sign of a zero or the payload
+// of a NaN.
 template <bool kIsRagged, class Word>
 __device__ __forceinline__ void write_result(const Word* __restrict__ input, Word* values,
                                              void* indices, const TopKParams& params,

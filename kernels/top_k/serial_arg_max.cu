@@ -50,7 +50,7 @@ struct WordOrder {
     keys = Several::all(end_nan).if_above(keys, Several::all(0), keys);
     return keys.min(Several::all(first_nan));
   }
-  // The same for one key, and the largest key of its rank.
+  // The smallest key of the same rank as one key, and the largest.
   __device__ __forceinline__ Word first_of_rank(Word key) const {
     if (key == zero) key = other_zero;
     if (key < end_nan) key = 0;
@@ -107,7 +107,7 @@ __device__ __forceinline__ UInt32 first_of_row(const Word* elements, UInt32 leng
   return 0;  // the row is empty, or the input has changed
 }
 
-// The same for elements that are `stride` apart.
+// As `first_of_row`, for elements that are `stride` apart.
 template <class Word, bool kIsFloat>
 __device__ __forceinline__ UInt32 first_of_strided_row(const Word* elements, Int64 stride,
                                                        UInt32 length,

@@ -103,7 +103,7 @@ __device__ __forceinline__ void add_digits(const Threshold<Word>& threshold, Bin
   __syncthreads();  // every count is in before the bins are read
 }
 
-// The same, with bins that are cleared first.
+// As `add_digits`, but clears the bins first.
 template <class Word, int kThreads, class ForEach>
 __device__ __forceinline__ void count_digits(const Threshold<Word>& threshold, Bins& bins,
                                              ForEach for_each) {
@@ -159,7 +159,7 @@ __device__ __forceinline__ void narrow(Threshold<Word>& threshold, const Bins& b
   threshold.num_equal = shared.num_equal;
 }
 
-// One more digit of the elements that the block knows; `for_each` as for count_digits.
+// Finds one more digit of the block's elements; `for_each` is as for `add_digits`.
 template <class Word, int kThreads, class ForEach>
 __device__ __forceinline__ void search_digit(Threshold<Word>& threshold,
                                              SelectStorage<kThreads>& shared, ForEach for_each) {
