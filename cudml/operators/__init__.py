@@ -27,7 +27,7 @@ Descriptor = (
 
 @dataclass(frozen=True)
 class Operator:
-    """An operator with its class of descriptors; `room` is the name of its folder, here and elsewhere."""
+    """An operator and its class of descriptors; `room` names its folder, here and elsewhere."""
 
     descriptor: type[Descriptor]
     room: ClassVar[str]
@@ -77,9 +77,9 @@ _BY_CLASS: dict[type, OperatorType] = {row.descriptor: kind for kind, row in OPE
 
 
 def operator_type_of(function: str, descriptor: object) -> OperatorType:
-    """The operator that a descriptor, an argument of a function, describes.
+    """The operator that an argument of a function, a descriptor, describes.
 
-    Raises TypeError, which lists the types of descriptors, if it is not one.
+    Raises TypeError, which lists the types of descriptors, if the argument has none of them.
     """
     kind = _BY_CLASS.get(type(descriptor))
     if kind is None:

@@ -1,7 +1,7 @@
 """The numbers by which an operator estimates the times of its paths: a data file, not code.
 
-`choices/OPERATOR.json` has a member for each field of the operator's dataclass, and says first how well they
-choose, by which times. The dataclass says what a number counts, and the path that it is about.
+`choices/OPERATOR.json` has a member for each field of the operator's dataclass. Its first member says how
+well the numbers choose, and by which times. The dataclass says what each number counts, and for which path.
 `python -m bench plan OPERATOR --write` tunes them.
 """
 

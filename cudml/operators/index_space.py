@@ -70,7 +70,7 @@ def merged(dimensions: Iterable[Dimension]) -> tuple[Dimension, ...]:
 
 
 def in_memory_order(dimensions: Iterable[Dimension], operand: int) -> tuple[Dimension, ...]:
-    """The dimensions by the distance of neighbours in one operand, the nearest first, merged."""
+    """The dimensions sorted by the distance of neighbours in one operand, nearest first, and merged."""
     return merged(sorted(without_ones(dimensions), key=lambda dimension: abs(dimension.strides[operand])))
 
 
@@ -114,7 +114,7 @@ def widened(space: Space, moved: Sequence[int], kept: int = 0) -> Space:
 
 
 def coalesced(space: Space, target: int) -> Space:
-    """The same movement in as few steps as possible, in the memory order of `target`."""
+    """The same movement in as few dimensions as possible, in the memory order of `target`."""
     ordered = sorted(without_ones(space.dimensions), key=lambda dimension: dimension.strides[target])
     if ordered and ordered[0].strides[target] < 0:
         return coalesced(flipped(space, target), target)
@@ -161,7 +161,7 @@ def magic_division(divisor: int, word_bits: int) -> tuple[int, int]:
 
 
 class Divisions(NamedTuple):
-    """`magic_division` by each of some sizes, and whether it takes 64-bit multiplication."""
+    """`magic_division` by each of several sizes, and whether that takes 64-bit multiplication."""
 
     is_wide: bool
     multipliers: tuple[int, ...]

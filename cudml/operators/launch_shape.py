@@ -38,11 +38,11 @@ MAX_LANE_WORDS = 8
 #: than copying: predicted 9.3 us, not 7.4, for 4 MiB (machine code).
 RUN_BLOCKS_PER_MULTIPROCESSOR = 1
 
-#: Blocks of one thread. Enough to even out the speeds of a CPU's cores (estimate).
+#: One-thread blocks per multiprocessor. Enough to even out the speeds of a CPU's cores (estimate).
 SERIAL_BLOCKS_PER_MULTIPROCESSOR = 4
 
-#: Fewest bytes of such a block. With 128, 256, 512 KiB and 1 MiB, a slice of 128 rows of 8 KiB takes 15.1,
-#: 14.8, 14.7 and 14.7 us on one core; one of 512 rows 58, 57, 62 and 66 on two (measured).
+#: Fewest bytes of a one-thread block. With 128, 256, 512 KiB and 1 MiB, a slice of 128 rows of 8 KiB takes
+#: 15.1, 14.8, 14.7 and 14.7 us on one core; one of 512 rows 58, 57, 62 and 66 on two (measured).
 MIN_SERIAL_BLOCK_BYTES = 1 << 18
 
 
@@ -82,7 +82,7 @@ def run_shape(run_bytes: int, total_bytes: int, limits: Limits) -> RunShape:
 
 
 def most_serial_blocks(limits: Limits) -> int:
-    """Blocks of one thread of a large launch."""
+    """The number of one-thread blocks of a large launch."""
     return limits.num_multiprocessors * SERIAL_BLOCKS_PER_MULTIPROCESSOR
 
 
@@ -128,7 +128,7 @@ def launch_of(
 
 
 def index_members(*strides: str) -> tuple[str, ...]:
-    """The members that `common/strided_index.cuh` reads, and those of the operands' strides, as declared."""
+    """The declarations of the members that `common/strided_index.cuh` reads, and of the operands' strides."""
     count = f"[{MAX_DIMENSIONS}]"
     return (
         f"Int64 sizes{count}",

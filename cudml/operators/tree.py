@@ -1,7 +1,8 @@
 """A decision tree between an operator's paths: a data file, not code.
 
-`choices/OPERATOR.csv` says first how well the tree chooses, by which times. Its lines are the nodes in
-preorder: a feature and a bound, or the paths of a leaf. `python -m bench plan OPERATOR --write` grows it.
+The first line of `choices/OPERATOR.csv` says how well the tree chooses, and by which times. The other lines
+are the nodes in preorder: a feature and a bound, or the paths of a leaf.
+`python -m bench plan OPERATOR --write` grows the tree.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,8 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-#: Bytes of each multiprocessor that count as a feature, at most: known problems are hardly larger. Of those
-#: in many waves, smaller ones take as many times less time by every path.
+#: Most bytes per multiprocessor that count as a feature: known problems are hardly larger. If there are many
+#: waves, every path's time is proportional to the size.
 MOST_BYTES = 1 << 19
 
 #: Paths at a leaf, the one that takes the least time first.
@@ -19,7 +20,7 @@ Ranked = tuple[str, ...]
 
 
 class Question(NamedTuple):
-    """Whether a feature, given by its place, is at most a bound; `low` is next if it is, `high` if not."""
+    """Whether a feature, given by its index, is at most a bound; `low` is next if it is, `high` if not."""
 
     feature: int
     bound: float
@@ -27,7 +28,7 @@ class Question(NamedTuple):
     high: "Question | Ranked"
 
 
-#: Of a tree; it is the root of those below it.
+#: A node of a tree, and the root of the subtree below it.
 Node = Question | Ranked
 
 
@@ -72,9 +73,9 @@ class Tree:
 def tree_of(lines: Iterable[str], features: tuple[str, ...]) -> Tree:
     """The tree of a data file's lines without the first.
 
-    Raises ValueError if it asks for another feature.
+    Raises ValueError if a question has a feature that is not in `features`.
     """
-    # From the last line to the first, the roots that no question joins yet.
+    # Lines are read from the last to the first; these are the subtrees that no question has joined yet.
     roots: list[Node] = []
     for line in reversed([*lines]):
         feature, is_question, bound = line.partition(",")

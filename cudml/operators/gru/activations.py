@@ -129,7 +129,7 @@ def activation_names() -> str:
 def _row_named(name: str) -> ActivationInfo:
     """The row of an ONNX name, which may be in any case.
 
-    Raises ValueError, which lists the known names, for another one.
+    Raises ValueError, which lists the known names, if there is no such row.
     """
     row = _BY_ONNX_NAME.get(name.lower())
     if row is None:
@@ -168,9 +168,9 @@ class Activation:
 
     Notes
     -----
-    Source: the descriptors' pages of DirectML's documentation. Those that recurrent operators take are from
-    the maintainers' list in webmachinelearning/webnn#689. PARAMETERIZED_RELU is on that list, but its slope
-    is a tensor, which a fused activation cannot carry.
+    Source: the descriptors' pages of DirectML's documentation. The activations that recurrent operators take
+    are from the maintainers' list in webmachinelearning/webnn#689. PARAMETERIZED_RELU is on that list, but
+    its slope is a tensor, which a fused activation cannot carry.
     """
 
     operator_type: OperatorType
@@ -204,7 +204,7 @@ class Activation:
 
     @staticmethod
     def elu(alpha: float) -> "Activation":
-        """x, below 0 alpha (e^x - 1)"""
+        """x; below 0, alpha (e^x - 1)"""
         return Activation(OperatorType.ACTIVATION_ELU, (alpha,))
 
     @staticmethod
@@ -224,12 +224,12 @@ class Activation:
 
     @staticmethod
     def scaled_elu(alpha: float, gamma: float) -> "Activation":
-        """gamma x, where x is not above 0 gamma (alpha e^x - alpha)"""
+        """gamma x; where x is not above 0, gamma (alpha e^x - alpha)"""
         return Activation(OperatorType.ACTIVATION_SCALED_ELU, (alpha, gamma))
 
     @staticmethod
     def leaky_relu(alpha: float) -> "Activation":
-        """x, below 0 alpha x"""
+        """x; below 0, alpha x"""
         return Activation(OperatorType.ACTIVATION_LEAKY_RELU, (alpha,))
 
     @staticmethod

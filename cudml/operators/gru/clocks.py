@@ -1,6 +1,6 @@
 """Estimated clocks of a GRU's paths on a GPU, by the numbers of `choices/gru.json`.
 
-They only choose between paths, and between the shapes of one; every path is correct.
+The estimates only choose between paths, and between the shapes of a path; every path is correct.
 """
 
 from dataclasses import dataclass
@@ -25,13 +25,13 @@ _SHARED_BYTES_PER_CLOCK = 128
 # PTX: products of mma.m16n8k16.
 _MATRIX_PRODUCTS = 2048
 
-# As many times the bytes that a multiprocessor reads from the L2 cache if all do, it reads alone.
+# How many times as many bytes a multiprocessor reads from the L2 cache alone as while all of them read.
 _MOST_OF_L2 = 4
 
-# Rows, and columns, of a tile of a library's product: fewer take as long.
+# Rows, and columns, of a tile of a library's product: fewer rows or columns take as long.
 _PRODUCT_ROWS = 64
 
-# Steps that cudml/devices/cuda/graphs.py records as a graph are more.
+# cudml/devices/cuda/graphs.py records only more steps than this as a graph.
 _UNRECORDED_STEPS = 32
 
 
@@ -51,14 +51,14 @@ class Clocks:
     block_half: int
     #: Each further block on the same multiprocessor.
     block_sharing: int
-    #: A step with other items: gates and barriers.
+    #: A step without fixed items: gates and barriers.
     block_step: int
-    #: Its products of a chunk and a sequence.
+    #: A chunk's products with one sequence, in a step without fixed items.
     block_chunk: int
 
     # grid and wave: blocks exchange states through the L2 cache
 
-    #: From the gates of a state to its copies in the other blocks.
+    #: From the gates of a state until the other blocks have copies of it.
     exchange: int
     #: Bytes of float32 states that a multiprocessor reads in a clock, while all of them read.
     exchanged_bytes: int
@@ -68,36 +68,36 @@ class Clocks:
     round: int
     #: A further pass of a round.
     round_pass: int
-    #: Adding up partial sums in a warp, as accesses to shared storage.
+    #: Adding up partial sums in a warp, counted as accesses to shared storage.
     reduction: int
     #: A further layer of a stack: its product and its launch.
     further_layer: int
 
     # step: a single step
 
-    #: A task, without reading its weights; twice unless it is linear before reset.
+    #: A task, without reading its weights; counted twice unless the layer is linear before reset.
     task: int
     #: A further launch of the same call.
     launch: int
 
     # products: a product and a launch for each step
 
-    #: A term of a tile's sums, of float32.
+    #: A term of a tile's sums, in float32.
     product_term: int
     #: The gates after a product.
     product_gates: int
-    #: Each of its blocks on a multiprocessor.
+    #: Each block of the launch for the gates, on a multiprocessor.
     product_block: int
-    #: The host's time for a product and the launch after it, while it is not ahead of the GPU.
+    #: The host's time for a product and the launch after it, while the host is not ahead of the GPU.
     product_host: int
 
     # matrix_grid: matrix instructions
 
-    #: The least of a step with a single round.
+    #: Minimum of a step with a single round, without its tiles.
     matrix_alone: int
-    #: The least of one of several rounds.
+    #: Minimum of a round if there are several, without its tiles.
     matrix_round: int
-    #: A tile of a gate, in each of these.
+    #: A tile of a gate, added to both minimums.
     matrix_tile: int
     #: Waiting for states that are under way for less than a round.
     matrix_wait: int
@@ -121,7 +121,7 @@ def load_clocks(shape: Shape, t: Clocks) -> int:
 
 
 def overflow_clocks(shape: Shape, t: Clocks) -> int:
-    """Clocks of a step in which weights that are not on the chip are read."""
+    """Clocks that a step takes to read the weights that are not on the chip."""
     reads = ceil_div(shape.group_batch, shape.product_batch)
     return reads * shape.num_overflow_chunks * shape.chunk_bytes // t.l2_bytes
 
@@ -150,7 +150,7 @@ def block_clocks(shape: Shape, layer: Layer, limits: Limits, t: Clocks) -> int:
     else:
         step = t.block_step + shape.group_batch * shape.num_passes * shape.num_chunks * t.block_chunk
     step += (sharing - 1) * t.block_sharing
-    # The fewer multiprocessors read, the faster each does, up to what one can.
+    # The fewer multiprocessors read, the faster each reads, up to the speed of one alone.
     overflow = overflow_clocks(shape, t)
     busy = min(num_blocks, limits.num_multiprocessors)
     step += max(overflow * busy // limits.num_multiprocessors, overflow // _MOST_OF_L2)
@@ -171,7 +171,8 @@ def grid_clocks(shape: Shape, layer: Layer, t: Clocks) -> int:
     else:
         num_rounds = ceil_div(shape.group_batch, shape.round_batch)
         of_round = t.round + (shape.num_passes - 1) * t.round_pass
-        # A round is copied while another one is multiplied; of few rounds, a part is waited for.
+        # A round is copied while another one is multiplied; if rounds are few, a part of the copying is
+        # waited for.
         copies = gather_clocks(shape, layer, COUNTED_BYTES, t) // num_rounds**2
         step = num_exchanges * (num_rounds * of_round + copies)
     return load_clocks(shape, t) + layer.num_steps * (step + product_clocks(shape, t))
@@ -212,7 +213,7 @@ def products_clocks(shape: Shape, layer: Layer, limits: Limits, t: Clocks) -> in
 
     Reading the operands and the arithmetic are counted one after the other, because no library reaches both
     limits at once. The launches of a few steps are made one by one, so the host may take longer than the GPU;
-    a graph repeats those of more.
+    a graph repeats the launches of more steps.
     """
     hidden, halves = layer.hidden_size, 1 if layer.linear_before_reset else 2
     weights = layer.num_directions * NUM_GATES * hidden * hidden

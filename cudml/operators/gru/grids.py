@@ -56,7 +56,7 @@ def grid_steps(layer: Layer, places: Places, limits: Limits, shape: Shape | None
 
 
 def matrix_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
-    """The same by matrix instructions."""
+    """A cooperative launch as in `grid_steps`, with matrix instructions."""
     shape = fitting(matrix_shape, layer, limits)
     exchange = (_exchange(layer, MATRIX_EXCHANGED_BYTES, MATRIX_EXCHANGED_STATES),)
     overflow = overflow_of(layer, shape)
@@ -66,13 +66,13 @@ def matrix_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
 
 
 def _exchange(layer: Layer, state_bytes: int, load_states: int) -> Workspace:
-    """Two buffers of states that take turns; a row has whole loads of `load_states`."""
+    """Two buffers of states that take turns; rows are padded to whole loads of `load_states` states."""
     rows = layer.num_directions * layer.batch_size
     return Workspace("exchange", 2 * rows * state_bytes * round_up(layer.hidden_size, load_states))
 
 
 def _counted_exchange(layer: Layer, shape: Shape) -> Workspace:
-    """The counts of the rounds of all groups by shard, then two buffers of states in whole quads."""
+    """A count for each shard and round of every group, then two buffers of states in whole quads."""
     num_rounds = ceil_div(shape.group_batch, shape.round_batch)
     num_counts = round_up(shape.num_blocks(layer) * num_rounds, QUAD)
     states = _exchange(layer, COUNTED_BYTES, QUAD).num_bytes
@@ -84,6 +84,7 @@ def _exchanging(
 ) -> Steps:
     """The steps of a kernel whose blocks exchange states."""
     launch = launch._replace(buffers=(*launch.buffers, WAIT_REPORT), cooperative=True, waits=WAITS[:1])
-    # Exchanges are numbered from 1, so 0 marks a word that has not been sent, and a round that nobody counts.
+    # Exchanges are numbered from 1, so 0 marks a word that has not been sent, or a round that no shard has
+    # counted.
     fills = tuple(Fill(space.name, space.num_bytes) for space in exchange)
     return (*fills, launch), (*exchange, *others)

@@ -1,4 +1,4 @@
-"""What runs before the recurrence of a GRU: packing, a snapshot of the lengths, the input's projection."""
+"""The steps before the recurrence of a GRU: packing, a snapshot of the lengths, the input's projection."""
 
 from cudml.enums import DataType
 from cudml.operators.gru.layer import NUM_GATES, Layer
@@ -18,15 +18,15 @@ from cudml.plans import (
 )
 from cudml.tensors import TensorDesc, num_elements
 
-#: Bytes of a length as the recurrence takes it, and threads of a block that converts others.
+#: Bytes of a length as the recurrence takes it, and threads of a block that converts lengths to it.
 _LENGTH_BYTES, _LENGTH_THREADS = 4, 128
 
 #: A product's workspace holds partial sums. The library never fails with this much (NVIDIA's documentation of
-#: `cublasSetWorkspace`), and takes more than `Limits.product_workspace_bytes` for no size.
+#: `cublasSetWorkspace`), and never takes more than `Limits.product_workspace_bytes`.
 _LEAST_PRODUCT_WORKSPACE = 16 << 10
 
-#: For less than a large product, an estimate from above: tiles of at most this many rows and columns, and a
-#: partial sum of each for at least this many products.
+#: The workspace of a product that is not large is estimated from above: tiles have at most this many rows and
+#: columns, and a partial sum for at least this many products.
 _PRODUCT_TILE, _PARTIAL_PRODUCTS = 128, 64
 
 #: The struct of kernels/gru/lengths.cu.

@@ -1,6 +1,6 @@
 """A GRU layer as its paths see it, how a kernel divides one, and the constants of the kernels.
 
-The kernels have the constants, too, and `CONSTANTS` has the compilers compare them.
+The kernels define the same constants, and compilers check those in `CONSTANTS`.
 """
 
 import math
@@ -29,15 +29,15 @@ FIXED_INPUT_BYTES = 4 * NUM_GATES * 256
 # Registers of a thread at most: the kernels of whole recurrences have nearly as many.
 MOST_REGISTERS = 256
 
-# kernels/gru/block.cu: hidden units of a thread, warps of a block at most; chunks of weights in registers in
-# several passes. In one pass these are all, below a compute capability three: CUDA 12.0's compiler spills a
-# fourth.
+# kernels/gru/block.cu: hidden units of a thread, warps of a block at most; chunks of weights in registers if
+# there are several passes. In one pass, all chunks are in registers, but only three below
+# BLOCK_EARLY_CAPABILITY: CUDA 12.0's compiler spills a fourth.
 BLOCK_UNITS = 4
 BLOCK_MAX_WARPS = 8
 BLOCK_REGISTER_CHUNKS = 2
 BLOCK_EARLY_REGISTER_CHUNKS = 3
 BLOCK_EARLY_CAPABILITY = 80
-# Registers of a thread in one pass, besides its weights, and for those of a chunk.
+# Registers of a thread in one pass, without its weights, and registers for the weights of a chunk.
 BLOCK_REGISTERS = 64
 BLOCK_CHUNK_REGISTERS = NUM_GATES * BLOCK_UNITS * QUAD
 
@@ -56,7 +56,7 @@ STEP_CARRIED_ROWS = 3
 STEP_COUNTS_BYTES = 12
 STEP_THREADS = (2 * STEP_UNITS + 1) * WARP_LANES
 
-# kernels/gru/products.cu: hidden units of a block, and what a launch does.
+# kernels/gru/products.cu: hidden units of a block, and the phases of a launch.
 PRODUCTS_THREADS = 256
 PRODUCTS_START, PRODUCTS_HALF, PRODUCTS_FINISH = 0, 1, 2
 
@@ -88,8 +88,8 @@ ROWS_BATCH = 6
 SERIAL_ROWS = 3
 SERIAL_BIAS_ROWS = 4
 
-# kernels/common/exchange.cuh: bytes of a state with the number of its exchange; states that a row is filled
-# up to, those of one load or of a tile.
+# kernels/common/exchange.cuh: bytes of a state with the number of its exchange; rows are padded to a multiple
+# of these states, those of one load or of a tile.
 EXCHANGED_BYTES = 8
 EXCHANGED_STATES = 2
 MATRIX_EXCHANGED_BYTES = 4
@@ -202,7 +202,7 @@ class Layer:
     direction: RecurrentNetworkDirection
     linear_before_reset: bool
     clip: float
-    #: Whether W and R are in panels, as `prepare` of gru.py makes them.
+    #: Whether W and R are in panels, as `panels` of operator.py makes them.
     has_panels: bool = False
 
     @property
@@ -235,7 +235,7 @@ class Layer:
         return self.element.size
 
     def has_matrices(self, limits: Limits) -> bool:
-        """Whether matrix instructions of the device take the tensors' type; the emulator's do."""
+        """Whether the device's matrix instructions take the type; the emulator's take both 16-bit types."""
         if self.element.element_type is ExtendedType.BFLOAT16:
             return limits.compute_capability == 0 or limits.compute_capability >= 80
         return self.element_bytes == 2
@@ -263,8 +263,8 @@ class Shape(NamedTuple):
     `state_bytes` each, are in shared storage at a time, next to `fixed_bytes` of other data. A pass has
     `num_chunks` chunks of weights, in pieces of `piece_bytes` that a thread loads at once.
     `num_register_chunks` of the first pass are in registers and `num_stored_chunks` of the others in shared
-    storage. Weights that are not in registers are read once for `product_batch` sequences. Whether items are
-    fixed says if a thread has the same hidden unit and sequence in every step.
+    storage. Weights that are not in registers are read once for `product_batch` sequences. Items are fixed if
+    a thread has the same hidden unit and sequence in every step.
     """
 
     num_warps: int

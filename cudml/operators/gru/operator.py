@@ -124,12 +124,12 @@ LAYER_MEMBERS = ("weight_tensor", "recurrence_tensor", "bias_tensor")
 
 @dataclass(frozen=True)
 class StackDesc:
-    """Layers on top of each other, of the same hidden size, directions and activations.
+    """Layers on top of each other, with the same hidden size, directions and activations.
 
-    `tensors` are by member, in the order of a call. Those of the whole stack are called as in `GruDesc`: of
-    the states before the first step and after the last, (1, L * D, N, H), layers have D rows each; the
-    sequence is the last layer's. A layer's own ones are called as `member_of` does, the first layer's as in
-    `GruDesc`. The other members are those of every layer.
+    `tensors` has the tensors by name, in the order of a call. Tensors of the whole stack have the names of
+    `GruDesc`: the states before the first step and after the last are (1, L * D, N, H), with D rows for each
+    layer; the output sequence is the last layer's. `member_of` names a layer's own tensors; those of the
+    first layer have the names of `GruDesc`. The other members apply to every layer.
     """
 
     tensors: tuple[tuple[str, TensorDesc], ...]
@@ -145,7 +145,7 @@ class StackDesc:
 
     @property
     def layers(self) -> tuple[GruDesc, ...]:
-        """The layers. Between two of them, states lie one direction after the other, as inputs do."""
+        """The layers. Between two layers, states of the directions lie side by side, as inputs do."""
         by_name = dict(self.tensors)
         given, single = by_name["input_tensor"], by_name["output_single_tensor"]
         kind = given.data_type
@@ -316,12 +316,12 @@ def plan(
 
     The inputs of all activations are bounded to [-clip, clip], which ONNX has and DirectML lacks.
 
-    `has_panels` says that W and R are as `panels` makes them, in tensors of `panel_sizes` of float32.
+    `has_panels` says that W and R are as `panels` makes them, in tensors of `panel_sizes` and float32.
 
     `path` is a key of `PATHS` to take; None chooses the fastest. Raises ValueError if it is unknown or cannot
     compute this layer, or the hidden size is too large for the device.
 
-    The plan of a stack computes all layers at once, on the path "wave"; ValueError if they do not fit.
+    The plan of a stack computes all layers at once, on the path "wave". Raises ValueError if they do not fit.
     """
     if isinstance(desc, StackDesc):
         stack = stack_of(desc, clip)

@@ -46,8 +46,9 @@ def _complete(
 ) -> Callable[[Layer, Limits], Steps]:
     """`Path.steps`: pack the tensors, project the input, run the recurrence.
 
-    `multiplies` says that the recurrence's own kernels project the input, `reads_lengths` that they take
-    lengths from where they are bound if they can: blocks look at those of their own items alone.
+    `multiplies` says that the recurrence's own kernels project the input. `reads_lengths` says that they read
+    packed UINT32 lengths where they are bound, without a snapshot: a block reads only the lengths of its own
+    items.
     """
 
     def steps(layer: Layer, limits: Limits) -> Steps:
@@ -71,7 +72,7 @@ def _complete(
 
 
 def steps_of_grid(layer: Layer, limits: Limits, shape: Shape) -> Steps:
-    """Those of the path "grid" in one of its shapes, for a benchmark."""
+    """The steps of the path "grid" in one of its shapes, for a benchmark."""
     return _complete(partial(grid_steps, shape=shape))(layer, limits)
 
 

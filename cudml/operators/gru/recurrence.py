@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from cudml.operators.gru.layer import CONSTANTS, Layer, Shape
 from cudml.plans import KernelLaunch, Limits, Params, ParamStruct, Value, Workspace
 
-#: The buffers of the tensors that are not read where they are bound, by member.
+#: The buffers that are read instead of bound tensors, by member.
 Places = Mapping[str, str]
 
 #: The maximum number of activations of a layer.

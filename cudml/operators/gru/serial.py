@@ -15,8 +15,8 @@ from cudml.operators.path import Steps
 from cudml.plans import KernelLaunch, Limits, Params, ParamStruct, Step, Workspace, round_up
 from cudml.tensors import TensorDesc
 
-#: The products of all weights with a batch of states from which copying the weights into panels pays (Zen 4:
-#: up to 7 are faster without, for 64 to 512 hidden units).
+#: Fewest products of all weights with a batch of states for which copying the weights into panels pays (Zen
+#: 4: up to 7 are faster without, for 64 to 512 hidden units).
 PANEL_MIN_PRODUCTS = 8
 
 #: Blocks for each thread that prepares a layer, so that none waits long for the last one.
@@ -91,9 +91,9 @@ def _single_threads(layer: Layer, places: Places, limits: Limits, panels: bool) 
 
 
 def padded_units(hidden: int) -> int:
-    """Hidden units of whole tiles.
+    """The hidden size, rounded up to whole tiles.
 
-    A tile's width depends on the CPU's registers, which a plan does not know; this is the maximum.
+    A tile's width depends on the CPU's registers, which a plan does not know; the maximum is taken.
     """
     return round_up(hidden, TILE_MAX_UNITS)
 
@@ -109,7 +109,7 @@ def panels_step(
 ) -> KernelLaunch:
     """The launch that copies packed weights, (1, D, 3H, columns), into panels (kernels/gru/panels.cuh).
 
-    `is_split` gives the candidate's rows a panel of their own, as recurrences need that multiply them later.
+    `is_split` gives the candidate's rows a panel of their own, for recurrences that multiply them later.
     """
     _, num_directions, num_rows, num_columns = tensor.sizes
     hidden = num_rows // NUM_GATES

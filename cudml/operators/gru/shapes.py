@@ -53,7 +53,7 @@ def _stored(shape: Shape, limits: Limits) -> Shape:
 def _filled(shape: Shape, limits: Limits, round_batch: int) -> Shape:
     """The shape with weights in shared storage, and fixed items if a thread has at most one.
 
-    That takes one pass, and no more sequences than the block's threads finish at once.
+    Fixed items take one pass, and no more sequences than the block's threads finish at once.
     """
     if shape.num_passes == 1 and shape.group_batch <= round_batch:
         fixed = shape._replace(is_fixed=True, fixed_bytes=shape.fixed_bytes + FIXED_INPUT_BYTES)
@@ -72,8 +72,8 @@ def block_shape(layer: Layer, limits: Limits) -> Shape | None:
     most = limits.shared_bytes_per_block // state_bytes
     if most == 0:
         return None
-    # With one sequence, items can be fixed. Several such blocks on a multiprocessor, or one after the other,
-    # take less time than one block with as many sequences.
+    # With one sequence, items can be fixed. Several blocks of one sequence on a multiprocessor, or one after
+    # the other, take less time than one block with all of these sequences.
     group_batch = 1
     if num_passes > 1:
         blocks_per_direction = max(1, limits.num_multiprocessors // layer.num_directions)
@@ -121,7 +121,7 @@ def grid_shapes(layer: Layer, limits: Limits) -> list[Shape]:
 def _possible_groups(layer: Layer, limits: Limits) -> list[int]:
     """The numbers of groups that leave at least one block to each group and direction.
 
-    Of several with the same number of sequences in a group, the least.
+    Of the numbers that give groups of equally many sequences, only the least.
     """
     most = min(layer.batch_size, limits.resident_blocks // layer.num_directions)
     batches = dict.fromkeys(ceil_div(layer.batch_size, number) for number in range(1, most + 1))
@@ -129,7 +129,7 @@ def _possible_groups(layer: Layer, limits: Limits) -> list[int]:
 
 
 def _grid_shapes_of(layer: Layer, limits: Limits, num_groups: int) -> Iterator[Shape]:
-    """Shapes with fixed items, if a thread has at most one, and with rounds of some sequences."""
+    """A shape with fixed items, if a thread has at most one, and shapes with rounds of 1 to 16 sequences."""
     group_batch = ceil_div(layer.batch_size, num_groups)
     most_shards = limits.resident_blocks // (layer.num_directions * num_groups)
     pass_units = GRID_UNITS * GROUPS_PER_WARP
@@ -159,7 +159,7 @@ def _grid_shapes_of(layer: Layer, limits: Limits, num_groups: int) -> Iterator[S
         fixed = shape._replace(is_fixed=True, fixed_bytes=FIXED_INPUT_BYTES)
         if fixed.shared_bytes <= limits.shared_bytes_per_block:
             yield _stored(fixed, limits)
-    # There are two rounds at a time, and two passes.
+    # Shared storage holds two rounds at a time, and the sums of two passes.
     bias_bytes = BIASES_BYTES * num_passes * pass_units
     shape = shape._replace(state_bytes=2 * state_bytes, fixed_bytes=bias_bytes)
     for round_batch in _ROUND_BATCHES:
@@ -210,7 +210,8 @@ def _matrix_shape_of(layer: Layer, limits: Limits, num_groups: int, tiles: int) 
     )
     if shape.shared_bytes > limits.shared_bytes_per_block:
         return None
-    # Chunks whose states are loaded together have weights in one place, the first on the chip.
+    # If the states of chunks are loaded together, their weights are in one place; the first chunks' are on
+    # the chip.
     shape = _stored(shape, limits)
     if shape.num_overflow_chunks == 0:
         return shape

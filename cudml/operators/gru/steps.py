@@ -1,4 +1,4 @@
-"""Recurrences of a GRU by steps: a launch for the only one, or products of the library for each."""
+"""Recurrences of a GRU by steps: one launch for a single step, or products of the library for each step."""
 
 from cudml.operators.gru.inputs import product_workspace
 from cudml.operators.gru.layer import (
@@ -20,7 +20,7 @@ _STEP_WAITS = ("the reset states of other blocks",)
 
 
 def step_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
-    """A single launch; unless linear before reset, its blocks wait for blocks that run."""
+    """A single launch; unless the layer is linear before reset, its blocks wait for running blocks."""
     shape = step_shape(layer)
     items = layer.num_directions * layer.batch_size * layer.hidden_size
     spaces: tuple[Workspace, ...] = ()
@@ -40,13 +40,15 @@ def step_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
 def products_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
     """For each step the products with the states, and a launch for the gates after each.
 
-    The steps of the plan are the same objects for every step of the sequence: blocks count in memory.
+    The steps of the plan are the same objects for every step of the sequence: blocks count the steps in
+    memory.
     """
     hidden, batch, directions = layer.hidden_size, layer.batch_size, layer.num_directions
     shape = products_shape(layer)
     rows = directions * batch
     items = rows * hidden
-    # Products without the candidate, whose product follows the reset gate, and the candidate's.
+    # First gate and number of gates of each product. Unless the layer is linear before reset, the candidate
+    # has a product of its own, after the reset gate.
     firsts = ((0, NUM_GATES),) if layer.linear_before_reset else ((0, 2), (2, 1))
     room = product_workspace(batch, NUM_GATES * hidden, hidden, limits)
     spaces = [
@@ -67,7 +69,7 @@ def products_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
         return recurrence_launch(layer, shape, "products", buffers, phase)
 
     def products(first: int, count: int) -> list[Step]:
-        """Of some gates' rows of the weights, in each direction."""
+        """The products with the rows of `count` gates from `first` on, in each direction."""
         return [
             MatMul(
                 a="operands",

@@ -40,10 +40,10 @@ def member_of(layer: int, member: str) -> str:
 
 @dataclass(frozen=True)
 class Stack:
-    """Layers as the path sees them, each with the tensors that it has if it runs by itself.
+    """Layers as the path sees them, each with the tensors of a layer that runs by itself.
 
-    `whole` has the tensors of the first layer; but its states are those of all layers, and the sequence is
-    the last layer's.
+    `whole` has the tensors of the first layer, except that the states are those of all layers, and the output
+    sequence is the last layer's.
     """
 
     layers: tuple[Layer, ...]
@@ -56,8 +56,8 @@ class Stack:
 def wave_shape(stack: Stack, limits: Limits) -> Shape | None:
     """The fastest shape of the kernel for all layers at once; None if it cannot run.
 
-    Of its blocks, each layer has `num_groups * num_shards`. Chunks in shared storage are those of R; W has as
-    many.
+    Each layer has `num_groups * num_shards` blocks. `num_stored_chunks` counts the chunks of R in shared
+    storage; W has the same number.
     """
     if not 2 <= len(stack.layers) <= WAVE_MAX_LAYERS or stack.whole.num_directions > 1:
         return None
@@ -106,9 +106,9 @@ def _shape_of(stack: Stack, limits: Limits, num_groups: int) -> Shape | None:
 def wave_clocks(shape: Shape, stack: Stack) -> int:
     """Clocks that the layers are estimated to take after the first one's input is projected.
 
-    A step is one of the grid kernel, and multiplies the states of the layer below while it waits for its own.
-    A fourth of that wait is left for it: on an H200, two layers of 8 sequences and 256 units took 1.48 times
-    as long as one (bench/results/nvidia-h200.csv).
+    A step is one of the grid kernel that also multiplies the states of the layer below while it waits for its
+    own. A fourth of the wait is left for these products: on an H200, two layers of 8 sequences and 256 units
+    took 1.48 times as long as one (bench/results/nvidia-h200.csv).
     """
     layer = stack.whole
     of_layer = grid_clocks(shape, layer, CLOCKS)
@@ -122,14 +122,14 @@ def wave_clocks(shape: Shape, stack: Stack) -> int:
 def chain_clocks(stack: Stack, limits: Limits) -> int:
     """Clocks that layers are estimated to take one after the other, after the first one's projection."""
     recurrences = sum(min(estimated_clocks(layer, limits).values()) for layer in stack.layers)
-    # A single step is estimated with its product and its launch.
+    # The estimate of a single step includes its product and its launch.
     is_whole = stack.whole.num_steps == 1
     further = 0 if is_whole else CLOCKS.further_layer
     return recurrences + (len(stack.layers) - 1) * further
 
 
 def takes_wave(stack: Stack, limits: Limits) -> bool:
-    """Whether one launch for all layers is estimated to be faster than a layer after the other."""
+    """Whether one launch for all layers is estimated to be faster than one layer after the other."""
     if limits.warp_lanes == 1 or (shape := wave_shape(stack, limits)) is None:
         return False
     return wave_clocks(shape, stack) < chain_clocks(stack, limits)
@@ -163,7 +163,7 @@ def _wave_steps(stack: Stack, limits: Limits) -> Steps:
         *of_layers("bias_tensor", 0),
     )
     row_bytes = whole.batch_size * EXCHANGED_BYTES * round_up(whole.hidden_size, EXCHANGED_STATES)
-    # Two buffers of each layer, and a row for each step of what layers pass on.
+    # Two buffers for each layer's own states, and one for each step of the states passed to the layer above.
     num_rows = 2 * num_layers + (num_layers - 1) * whole.num_steps
     exchange = Workspace("exchange", num_rows * row_bytes)
     buffers = (
@@ -180,7 +180,7 @@ def _wave_steps(stack: Stack, limits: Limits) -> Steps:
     launched = replace(whole, tensors={**whole.tensors, "bias_tensor": bias})
     launch = recurrence_launch(launched, shape, "wave", buffers)
     launch = launch._replace(grid=(num_layers * launch.grid[0], 1, 1), cooperative=True, waits=WAITS)
-    # What is exchanged is numbered from 1, so 0 marks a word that has not been sent.
+    # Exchanges are numbered from 1, so 0 marks a word that has not been sent.
     parts.append(((Fill(exchange.name, exchange.num_bytes), launch), (exchange,)))
     return tuple(step for part in parts for step in part[0]), tuple(
         space for part in parts for space in part[1]

@@ -24,7 +24,7 @@ BOX_TILE_WORDS = 1024
 
 #: Maximum bytes of a tile of boxes: one word less than the kernel stores, because both ends may be partial.
 BOX_TILE_BYTES = (BOX_TILE_WORDS - 1) * WORD_BYTES
-#: As many lanes as a block loads lengths for at once.
+#: Lanes whose lengths a block loads at once.
 BOX_TILE_LANES = 1024
 
 _BOX_CONSTANTS: Constants = (
@@ -34,7 +34,7 @@ _BOX_CONSTANTS: Constants = (
     ("kTileLanes", BOX_TILE_LANES),
 )
 
-#: Blocks of boxes per multiprocessor, below which tiles shrink: with 4, a whole wave, none may be late.
+#: Blocks of boxes per multiprocessor, below which tiles shrink: with 4, a whole wave, no block may be late.
 BOX_BLOCKS_PER_MULTIPROCESSOR = 3
 #: The smallest tile of boxes: a word for each thread of a block.
 MIN_BOX_TILE_BYTES = 4096
@@ -42,7 +42,7 @@ MIN_BOX_TILE_BYTES = 4096
 #: item by item.
 MAX_EMPTY_PART = 1 / 8
 
-#: The banks of shared storage, and one of them.
+#: Bytes of all banks of shared storage, and of one bank.
 BANKS_BYTES, BANK_BYTES = 128, 4
 
 #: The struct of the kernel.
@@ -81,7 +81,7 @@ def boxes_of_tile(lanes: Lanes, limits: Limits) -> int:
 
 
 def box_group_shift(lanes: Lanes, tile_lanes: int) -> int:
-    """The binary logarithm of the threads that reverse a lane of a box together: the cheapest.
+    """The binary logarithm of the threads that reverse a lane of a box together, for the least cost.
 
     Beginning a lane costs about as much as two pairs. The lanes of a warp wait for the longest of them,
     and for each other where they lie in the same banks of shared storage; neighbours across rows do not.
@@ -98,7 +98,7 @@ def box_group_shift(lanes: Lanes, tile_lanes: int) -> int:
             longest *= max(1, max(map(banks.count, set(banks))) / 2)
         return ceil_div(tile_lanes << shift, BLOCK_THREADS) * (2 + longest)
 
-    # As long as the block has threads left, more for each lane cost less.
+    # As long as the block has threads left, more threads per lane cost less.
     least, most = (BLOCK_THREADS // tile_lanes).bit_length() - 1, BLOCK_THREADS.bit_length() - 1
     return most if least == most else min(range(max(0, least), most + 1), key=cost)
 

@@ -14,13 +14,13 @@ from cudml.operators.reverse_subsequences.lanes import (
 )
 from cudml.plans import MAX_GRID_BLOCKS, KernelLaunch, Limits, ParamStruct, ceil_div, round_up
 
-#: Strips of lanes are as wide as fits, because rows are then longer to load, down to half a sector: a
-#: neighbour uses the other half.
+#: Strips of lanes are as wide as fits, so that their rows are longer to load. The narrowest are half a
+#: sector: a neighbouring strip uses the other half.
 STRIP_BYTES = (1024, 512, 256, 128, 64, 32, 16)
 #: Strips wider than a line of the cache are for short lanes, and only if there are enough of them.
 WIDE_STRIP_BYTES = 128
-#: Blocks that share a multiprocessor's shared storage if their strips fit, as many as its registers hold;
-#: otherwise one has it all.
+#: Blocks that share a multiprocessor's shared storage: as many as its registers hold if their strips fit,
+#: otherwise one.
 STRIPS_PER_MULTIPROCESSOR = (3, 1)
 
 #: The struct of the kernel.

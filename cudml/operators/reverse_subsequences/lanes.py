@@ -75,7 +75,7 @@ class Lanes:
 
 
 def lanes_of(source: TensorDesc, lengths: TensorDesc, target: TensorDesc, axis: int) -> Lanes:
-    """The lanes in as few steps as possible, with items as wide as neighbours with one length allow."""
+    """The lanes in as few dimensions as possible, with items as wide as neighbours of one length allow."""
     steps = lengths.element_strides
     steps = (*steps[:axis], 0, *steps[axis + 1 :])
     dimensions = dimensions_of(target.sizes, source.element_strides, target.element_strides, steps)

@@ -113,8 +113,8 @@ def plan(desc: ReverseSubsequencesDesc, limits: Limits, *, path: str | None = No
     type (a negative one counts as 0), because the array functions use all three. Every path gives the same
     bits.
 
-    `path` is a key of `reverse_subsequences_paths.PATHS` to take; None chooses the fastest. Raises ValueError
-    if it is unknown or cannot reverse these lanes.
+    `path` is a key of `PATHS` in `reverse_subsequences/paths.py` to take; None chooses the fastest. Raises
+    ValueError if it is unknown or cannot reverse these lanes.
     """
     tensors = desc.input_tensor, desc.sequence_lengths_tensor, desc.output_tensor
     return Plan(

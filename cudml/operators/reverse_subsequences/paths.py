@@ -79,7 +79,7 @@ PATHS = by_name(
 
 
 class Features(NamedTuple):
-    """What the tree asks of a reversal; members about a path are 0 where it cannot compute it."""
+    """The features of a reversal for the tree; members about a path are 0 if the path cannot compute it."""
 
     bytes_per_multiprocessor: float
     item_bytes: int
@@ -134,7 +134,7 @@ def features_of(lanes: Lanes, limits: Limits) -> Features:
 
 
 def choose_path(lanes: Lanes, limits: Limits, tree: Tree | None = None) -> Choice[Lanes]:
-    """The path that is estimated to be the fastest, by a tree or by the operator's own."""
+    """The path that is estimated to be the fastest, by the given tree or the operator's own."""
     if are_single(lanes, limits):
         return Choice(PATHS["copy"], "lanes of one element")
     if limits.warp_lanes == 1:

@@ -20,8 +20,8 @@ TILE_BYTES = 32
 MIRRORED_BYTES = 64
 LINE_BYTES = 64
 
-#: Bytes of a row of the strips that one thread reverses: the most whose strip fits a block's storage. Memory
-#: is read at full speed from 512 bytes on.
+#: Bytes of a row of the strips that one thread reverses; the first whose strip fits a block's storage is
+#: taken. Memory is read at full speed from 512 bytes on.
 SERIAL_ROW_BYTES = (1024, 512, 256, 128, 64, 32, 16)
 #: Rows longer than this are taken only if there are enough strips for every block: in caches, they are no
 #: faster.
@@ -83,8 +83,9 @@ def serial_strip_shape(lanes: Lanes, limits: Limits) -> tuple[int, int, int] | N
     row, *outer = lanes.others.dimensions
     num_rows = math.prod(d.size for d in outer)
     most = 1 << (row.size - 1).bit_length()
-    # What is read before a lane is not written with the lane before it, or else loads would wait for stores.
-    # A pitch that is no large power of two spreads the lanes of a tile over the sets of a cache.
+    # A gap between lanes keeps the bytes that are read before a lane apart from those written with the
+    # previous lane: otherwise loads would wait for stores. A pitch that is no large power of two spreads the
+    # lanes of a tile over the sets of a cache.
     lane_bytes = round_up(lanes.axis.size * lanes.item_bytes, MIRRORED_BYTES) + MIRRORED_BYTES + TILE_BYTES
     num_blocks = most_serial_blocks(limits)
     for row_bytes in SERIAL_ROW_BYTES:
@@ -116,7 +117,7 @@ def serial_columns(lanes: Lanes, limits: Limits) -> KernelLaunch:
         raise ValueError("serial_columns: no strip of these lanes fits a block's storage")
     width, lane_bytes, stored = shape
     is_large = lanes.num_bytes >= SERIAL_STREAMED_BYTES
-    # Strips that begin where lines do may be one more.
+    # If strips begin at cache lines, a row may have one strip more.
     reach = row.size + (LINE_BYTES // lanes.item_bytes - 1 if is_large else 0)
     across = Dimension(ceil_div(reach, width), tuple(width * stride for stride in row.strides))
     strips = Space((across, *outer), lanes.others.offsets, lanes.item_bytes)

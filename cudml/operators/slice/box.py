@@ -37,10 +37,11 @@ class Pixels(NamedTuple):
 class BoxCopy:
     """A coalesced space whose operands are the source and the target, and the buffers of both.
 
-    What the choice and several paths ask is found once. `row` is the innermost dimension, a single item if
-    there is none, `least_step` the items between the nearest neighbours in the source. `crossing` is the
-    place of the dimension that is contiguous in the source, if it is not the target's contiguous one, else 0.
-    `pixels` are those in its source (which it splits) or in its target.
+    The members that the choice and several paths need are computed once. `row` is the innermost dimension, a
+    single item if there is none. `least_step` is the number of items between the nearest neighbours in the
+    source. `crossing` is the index of the dimension that is contiguous in the source, if it is not the
+    target's contiguous one, else 0. `pixels` are those in the source (which the copy splits) or in the
+    target.
     """
 
     space: Space

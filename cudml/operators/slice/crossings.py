@@ -163,12 +163,12 @@ def planes(copy: BoxCopy, limits: Limits) -> KernelLaunch:
 
 
 def piece_lanes(line_words: int) -> int:
-    """The lanes that own a piece of a line: few without a word, and few pieces, as each may have two ends."""
+    """The lanes per piece of a line: few are left without a word, and pieces, each with two ends, are few."""
     return min(PLANES_GROUP_LANES, key=lambda lanes: ceil_div(line_words, lanes) * (lanes + 2))
 
 
 def alignment_of(pixels: Pixels, operand: int, item_bytes: int) -> int:
-    """The bytes, a word's at most, that divide the distance of all stretches of an operand from its first."""
+    """The bytes, at most a word, that divide the distances of an operand's stretches from its first one."""
     strides = [dimension.strides[operand] for dimension in pixels.outer]
     if pixels.splits == (operand == TARGET):
         strides.append(pixels.plane_stride)

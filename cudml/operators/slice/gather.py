@@ -39,7 +39,7 @@ def gather(copy: BoxCopy, limits: Limits) -> KernelLaunch:
     """Any copy: a thread computes where each of its items lies."""
     space = copy.space
     num_items, item_bytes = space.num_items, space.item_bytes
-    # Whether no two neighbours share what the memory reads at once.
+    # Whether no two neighbours lie in the same piece of memory that is read at once.
     is_far = copy.least_step * item_bytes >= MEMORY_PIECE_BYTES
     items_each = GATHER_FEW_ITEMS_PER_THREAD if is_far else GATHER_ITEMS_PER_THREAD[item_bytes]
     num_tiles = ceil_div(num_items, BLOCK_THREADS * items_each)

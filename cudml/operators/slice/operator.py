@@ -242,8 +242,8 @@ def plan(
     array functions use both. Every path gives the same bits.
 
     `first` is the offset of the first element from the pointer, if the caller shifts the pointer; None uses
-    the descriptor's offsets. `path` is a key of `slice_paths.PATHS` to take; None chooses the fastest. Raises
-    ValueError if it is unknown or cannot compute this copy.
+    the descriptor's offsets. `path` is a key of `PATHS` in `slice/paths.py` to take; None chooses the
+    fastest. Raises ValueError if it is unknown or cannot compute this copy.
     """
     operands = ("input_tensor", "output_tensor")
     is_empty = 0 in desc.output_tensor.sizes

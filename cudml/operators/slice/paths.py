@@ -80,9 +80,9 @@ def driver_copy(copy: BoxCopy, limits: Limits) -> Copy:
 def is_for_the_driver(copy: BoxCopy, limits: Limits) -> bool:
     """Whether a copy is one stretch of whole, aligned words.
 
-    On an H200, the driver copies 4 KiB in 4.3 us and 16 MiB in 11.7, `runs` in 5.0 and 12.6. Of 1 GiB it
-    moves 4.3 TB/s, a kernel of 16-byte copies 3.9. If the GiB is not aligned, `runs` takes 528 us, PyTorch's
-    copy 795, which is the driver's (bench/results/nvidia-h200.csv and nvidia-h200-micro.csv).
+    On an H200, the driver copies 4 KiB in 4.3 us and 16 MiB in 11.7, `runs` in 5.0 and 12.6. For 1 GiB the
+    driver reaches 4.3 TB/s, a kernel of 16-byte copies 3.9. If the GiB is not aligned, `runs` takes 528 us,
+    and PyTorch's copy, which is the driver's, 795 (bench/results/nvidia-h200.csv and nvidia-h200-micro.csv).
     """
     return is_stretch(copy, limits) and copy.space.item_bytes == MAX_ITEM_BYTES
 
@@ -98,11 +98,11 @@ PATHS = by_name(
 
 
 class Features(NamedTuple):
-    """What the tree asks of a copy; members about a path are 0 where it cannot compute it."""
+    """The features of a copy for the tree; members about a path are 0 if the path cannot compute it."""
 
     bytes_per_multiprocessor: float
     item_bytes: int
-    #: Of the innermost dimension.
+    #: Bytes of the innermost dimension.
     row_bytes: int
     #: Items between neighbours of a row, in either tensor.
     source_step: int
@@ -159,8 +159,8 @@ def features_of(copy: BoxCopy, limits: Limits) -> Features:
 
 
 def choose_path(copy: BoxCopy, limits: Limits, tree: Tree | None = None) -> Choice[BoxCopy]:
-    """The path that is estimated to be the fastest, by a tree or by the operator's own."""
-    # On a CPU, this copies with all cores and the C library with one.
+    """The path that is estimated to be the fastest, by the given tree or the operator's own."""
+    # On a CPU, `serial` copies with all cores, and the C library with one.
     if limits.warp_lanes == 1:
         return Choice(PATHS["serial"], "blocks of one thread")
     if is_for_the_driver(copy, limits):

@@ -12,35 +12,35 @@ _THREADS = 256
 _BLOCK_THREADS = 512
 
 
-#: Few lanes own a row if all their groups are at least this part of the threads that the device holds, or
-#: the next number. Predicted 12.4 us by 4 lanes, 13.6 by 32, for 8000 columns of 250 bytes; 12.4 and 9.0 for
-#: 4000 (machine code).
+#: Few lanes own a row if the lanes of all rows are at least this part of the threads that the device holds,
+#: or the part by the next number if that is less. Predicted 12.4 us by 4 lanes, 13.6 by 32, for 8000 columns
+#: of 250 bytes; 12.4 and 9.0 for 4000 (machine code).
 _LANES_MIN_PART = 1 / 10
 
-#: The part for each batch of loads; the first is free if elements lie side by side. Predicted 5.5 us by 4
-#: lanes, 6.4 by 32, for 3000 rows of 66 words, and 7.2 and 7.4 for 6000 of 256; 5.6 and 5.7 for 3000 columns
-#: of 20 (machine code).
+#: The part per batch of loads; the first is free if elements lie side by side. Predicted 5.5 us by 4 lanes,
+#: 6.4 by 32, for 3000 rows of 66 words, and 7.2 and 7.4 for 6000 of 256; 5.6 and 5.7 for 3000 columns of 20
+#: (machine code).
 _LANES_MIN_PART_PER_BATCH = 0.03
 
-#: Longest row of few lanes whose elements lie side by side, in bytes per lane; the second of words and wider
-#: elements in whole vectors. Predicted 12.0 us by 4 lanes, 12.2 by 32, for 13000 rows of 401 words; 11.6 and
-#: 10.6 for 400 (machine code).
+#: Longest row of few lanes whose elements lie side by side, in bytes per lane; the second number is for words
+#: and wider elements in whole vectors. Predicted 12.0 us by 4 lanes, 12.2 by 32, for 13000 rows of 401 words;
+#: 11.6 and 10.6 for 400 (machine code).
 _MAX_LANE_BYTES = (512, 256)
 
 #: Longest row of a warp, in bytes per lane. Eight batches of loads share the cost of a row's end (estimate).
 _MAX_WARP_LANE_BYTES = 512
 
-#: Shortest row, in bytes, that several blocks share; of a column, a sector for each element. Predicted 8.6 us
-#: by several, 11.5 by one, for 128256 elements of 4 bytes; 8.1 and 22.4 for 7 columns of 78618 (machine
+#: Shortest row, in bytes, that several blocks share; an element of a column counts as a sector. Predicted 8.6
+#: us by several, 11.5 by one, for 128256 elements of 4 bytes; 8.1 and 22.4 for 7 columns of 78618 (machine
 #: code).
 _SHARED_MIN_ROW_BYTES = 3 << 17
 
-#: Largest number of such rows, as a part of the number of multiprocessors. More keep the memory busy:
-#: predicted 12.9 us by one, 16.3 by several, for 64 (machine code).
+#: Largest number of rows that several blocks share, as a part of the number of multiprocessors. More keep the
+#: memory busy: predicted 12.9 us by one, 16.3 by several, for 64 (machine code).
 _SHARED_MAX_PART = 1 / 3
 
-#: Shortest stretch of such a row, in bytes, that one block reads. With half of it, predicted no faster: a
-#: batch of loads for half of the threads (machine code).
+#: Shortest stretch of a shared row, in bytes, that one block reads: a batch of loads for half of the threads.
+#: With half of it, predicted no faster (machine code).
 _MIN_STRETCH_BYTES = 1 << 14
 
 #: Blocks that a multiprocessor runs at once. Limited by its registers (machine code).
@@ -63,7 +63,7 @@ def _lanes_of_row(selection: Selection, limits: Limits) -> int | None:
     row_bytes = selection.row_length * selection.element.size
     if _few_lanes_pay(selection, row_bytes, limits):
         return _FEW_LANES
-    # More rows than blocks that run at once: warps have them all under way.
+    # If there are more rows than blocks that run at once, warps have them all under way.
     outnumber = selection.num_rows > _resident_blocks(limits)
     lane_bytes = _MAX_WARP_LANE_BYTES if outnumber else _BATCH_BYTES
     return WARP_LANES if row_bytes <= WARP_LANES * lane_bytes else None
@@ -72,7 +72,7 @@ def _lanes_of_row(selection: Selection, limits: Limits) -> int | None:
 def _few_lanes_pay(selection: Selection, row_bytes: int, limits: Limits) -> bool:
     """Whether few lanes take less time for a row than a warp, whose lanes have fewer loads to wait for.
 
-    Lanes side by side read the same sectors of neighbouring columns, however long they are.
+    Lanes side by side read the same sectors of neighbouring columns, however long the columns are.
     """
     part = selection.num_rows * _FEW_LANES / limits.resident_threads
     if lie_together(selection):
@@ -107,7 +107,7 @@ def _by_lanes(selection: Selection, lanes: int, limits: Limits) -> Steps:
 
 
 def _by_blocks(selection: Selection, limits: Limits) -> Steps:
-    # Of rows that do not lie together, each element takes a sector.
+    # If the elements of a row do not lie together, each of them takes a sector.
     item_bytes = selection.element.size if lie_together(selection) else SECTOR_BYTES
     row_bytes = selection.row_length * item_bytes
     resident = _resident_blocks(limits)

@@ -1,7 +1,7 @@
 """Top-k of rows that fit the warps of a block, but not one.
 
-They are sorted in parts, whose lists are merged; for a larger k, what reaches the k-th key is chosen first,
-and only that is sorted.
+Rows are sorted in parts, whose lists are merged. For a larger k, the elements that reach the k-th key are
+chosen first, and only those are sorted.
 """
 
 from typing import NamedTuple
@@ -65,14 +65,14 @@ _MAX_CHOSEN_LENGTH = {size: _CHOOSE_SHAPES[-1 if size < 4 else 2].capacity for s
 _SORT_MAX_ELEMENT_BYTES = 4
 
 
-#: Elements are chosen before they are sorted for more results than this of a word; of narrower elements, for
-#: more than warps sort. Predicted 35 us, 41 by sorting, for 1024 x 4096 float32 and k = 512; 32 and 28 for
-#: 256 (machine code).
+#: Smallest k for which words are chosen before they are sorted; for narrower elements, it is one more than
+#: warps sort. Predicted 35 us, 41 by sorting, for 1024 x 4096 float32 and k = 512; 32 and 28 for 256 (machine
+#: code).
 _CHOOSE_MIN_WORD_K = 257
 
 
 def can_block_sort(selection: Selection, limits: Limits) -> bool:
-    """Whether a row fits the registers of a block's warps, and what is ranked fits the numbers."""
+    """Whether a row fits the registers of a block's warps, and k is no more than the kernels rank."""
     is_narrow = selection.element.size <= _SORT_MAX_ELEMENT_BYTES
     if limits.warp_lanes != WARP_LANES or not is_narrow or selection.k > _MAX_RANKED:
         return False
@@ -87,7 +87,7 @@ def _chooses(selection: Selection) -> bool:
 
 
 def _block_choose(selection: Selection, limits: Limits) -> Steps:
-    """One launch; a block owns a row, chooses what can be among the first k, and ranks it."""
+    """One launch; a block owns a row, chooses the elements that can be among the first k, and ranks them."""
     size = selection.element.size
     shape = next(s for s in _CHOOSE_SHAPES if selection.row_length <= s.capacity)
     is_ragged = selection.lengths is not None

@@ -15,13 +15,13 @@ from cudml.plans import WARP_LANES, KernelLaunch, Limits, ParamStruct, ceil_div,
 
 # kernels/top_k/cluster.cu and bucket_rank.cuh
 _THREADS = 512
-#: Blocks of a cluster by instance, the most that every device with clusters supports first.
+#: Blocks of a cluster by instance; the first is the most that every device with clusters supports.
 _BLOCKS = (8, 4, 2, 1)
-#: The part of the multiprocessors on which clusters find room, one large block on each: 15 of 8, 30 of 4 and
-#: 66 of 2 were measured on 132.
+#: The part of the multiprocessors on which clusters find room, one large block on each: 15 clusters of 8, 30
+#: of 4 and 66 of 2 were measured on 132 multiprocessors.
 _ROOM = {8: 10 / 11, 4: 10 / 11, 2: 1, 1: 1}
 _MAX_LISTED = 8 * _THREADS
-#: Loads of a block, whose places have 16 bits.
+#: Most loads of a block: their indices have 16 bits.
 _MAX_LOADS = 1 << 16
 _MAX_TOPS = 4 * _THREADS // WARP_LANES
 _STORAGE_BYTES = round_up(select_storage_bytes(_THREADS) + 16 + 8 * _MAX_TOPS + 24 + 28, 16)
@@ -33,8 +33,8 @@ _PARAMS = ParamStruct(*FINE_MEMBERS, "Int64 listed_bytes, largest_bytes")
 #: Largest k: the list then holds twice as many. Longer lists are cut more often (estimate).
 _MAX_K = _MAX_LISTED // 2
 
-#: Elements that are listed, at least. Predicted 19 us, 27 with 2048, which saves sorted rows a cut but ranks
-#: ties, for 64 x 131072 float32 of 252 values and k = 64 (machine code).
+#: Smallest capacity of a list, in elements. Predicted 19 us, 27 with 2048, which saves sorted rows a cut but
+#: ranks ties, for 64 x 131072 float32 of 252 values and k = 64 (machine code).
 _MIN_LISTED = 256
 
 
@@ -51,7 +51,7 @@ class _Shape(NamedTuple):
 
 
 def _shape(selection: Selection, limits: Limits) -> _Shape:
-    """As many blocks share a row as let all clusters run at once, but no fewer than can hold it."""
+    """The most blocks per row that let all clusters run at once, but no fewer than can hold a row."""
     shape = _shape_of(selection, _BLOCKS[0])
     for blocks in _BLOCKS[1:]:
         fewer = _shape_of(selection, blocks)
@@ -74,7 +74,7 @@ def _shape_of(selection: Selection, blocks: int) -> _Shape:
         wanted = max(wanted, 1 << (fewest - 1).bit_length())
     max_listed = min(wanted, _MAX_LISTED)
     list_bytes = max_listed * (size + 4)
-    # Where the largest keys of its loads were, every block gathers all lists.
+    # Every block gathers all lists in the place of the largest keys of its loads.
     largest_bytes = round_up(max(loads * size, list_bytes), 8)
     shared_bytes = _STORAGE_BYTES + list_bytes + largest_bytes + 2 * loads
     return _Shape(blocks, loads, max_listed, list_bytes, largest_bytes, shared_bytes)
@@ -97,7 +97,7 @@ def _waves(selection: Selection, shape: _Shape, limits: Limits) -> float:
 
 
 def cluster(selection: Selection, limits: Limits) -> Steps:
-    """One launch of a cluster for each row, which waits for no other."""
+    """One launch; each row has a cluster, which waits for no other."""
     shape = _shape(selection, limits)
     launch = KernelLaunch(
         source="top_k/cluster.cu",

@@ -13,7 +13,7 @@ COLUMNS = 16
 _BLOCKS = 2
 _SAFE_LENGTH = 256
 
-#: The largest k of each of its instances.
+#: The largest k of each instance of the kernel.
 _MAX_KS = (16, 32, 64, 128)
 _MERGE_THREADS = 128
 

@@ -34,7 +34,7 @@ _MAX_SHARED_ROW = 1 << 21
 #: and 6 % of its sectors (estimate).
 _MIN_SAMPLED_TILES = 32
 
-#: Loads of a part for one of its sample, which has at most a tile. The least predicted time of 15 shapes
+#: Loads of a part per load of its sample, which is at most a tile. By the least predicted time of 15 shapes
 #: together; a smaller sample lists more elements of each part (machine code).
 _LOADS_PER_SAMPLED = 24
 
@@ -46,11 +46,11 @@ _MIN_SAMPLED = 192
 #: as the first time, or longer if blocks shared the row (estimate).
 _TOO_HIGH = 1e-7
 
-#: The same where all elements of a load are alike. With 1e-4, 10 x 900000 and k = 256 take 6 % longer,
-#: because more is listed (machine code).
+#: The same if all elements of a load are alike. With 1e-4, 10 x 900000 and k = 256 take 6 % longer, because
+#: more is listed (machine code).
 _TOO_HIGH_ALIKE = 1e-3
 
-#: Smallest number of elements that the filter's list holds beyond k and a tile. The list is cut when they are
+#: Smallest number of elements that the filter's list holds beyond k and a tile. The list is cut when it is
 #: full, which is rare for random rows (estimate).
 _MIN_SLACK = 512
 
@@ -101,7 +101,7 @@ _MOST_TERMS = 1 << 8
 def poisson_quantile(expected: float, probability: float) -> int:
     """The least number that a Poisson distribution reaches with less than this probability.
 
-    Of more than 256 expected events, a number that is not less: Bernstein's bound.
+    For more than 256 expected events, an upper bound of that number, by Bernstein.
     """
     if expected > _MOST_TERMS:
         third = -log(probability) / 3
@@ -119,8 +119,8 @@ def rank_in_sample(k: int, per_load: int, sampled: int, num_loads: int) -> int:
     """A rank that the k-th of `sampled` elements rarely exceeds in a sample.
 
     In random order, the number of the first k elements in a sample follows a Poisson distribution. If
-    neighbours are much alike, the number of loads that consist of first elements does. If all of these are
-    neighbours, as in a sorted row, it is the number of evenly spaced loads among them.
+    neighbours are much alike, the number of loads that consist of first elements does. If all first elements
+    are neighbours, as in a sorted row, the evenly spaced loads among them are counted.
     """
     expected = k * num_loads * per_load / sampled
     distance = max(1, sampled // per_load // num_loads)
@@ -130,7 +130,7 @@ def rank_in_sample(k: int, per_load: int, sampled: int, num_loads: int) -> int:
 
 
 def _sample(selection: Selection, parts: int) -> tuple[int, int]:
-    """The scope of a part's sample, and the rank in it that the floor is guessed by.
+    """The scope of a part's sample, and the rank of the guessed floor in the sample.
 
     Ragged rows have no guess, because their lengths are not known here.
     """
@@ -151,7 +151,7 @@ def _sample(selection: Selection, parts: int) -> tuple[int, int]:
 
 
 def kept_at_most(selection: Selection) -> int:
-    """The elements that lists which are merged are shortened to."""
+    """The length to which a merged list, or a whole row's list, is shortened."""
     return max(_MIN_ENOUGH, 1 << (selection.k - 1).bit_length())
 
 
@@ -181,7 +181,7 @@ def num_parts(selection: Selection, limits: Limits) -> int:
 
 
 def block_filter(selection: Selection, limits: Limits) -> Steps:
-    """One launch; blocks may share a row, and the last of them merge what all have kept."""
+    """One launch; blocks may share a row, and the last of them merge the kept lists."""
     capacity, shared_bytes = _fastest_shape(selection, limits)
     parts = num_parts(selection, limits)
     workspaces: tuple[Workspace, ...] = ()

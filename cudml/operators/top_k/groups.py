@@ -28,8 +28,8 @@ _PARAMS = ParamStruct(*FINE_MEMBERS, "Int32 log_lanes, num_chunks, chunks_per_bl
 #: Largest k: the list then holds twice as many. Longer lists are cut more often (estimate).
 _MAX_K = _MAX_LISTED // 2
 
-#: Groups beyond k that are looked at, as a part of it and at least, and the fewest elements. One digit seldom
-#: tells the k-th key exactly (estimate).
+#: Groups beyond k that are looked at again, as a part of k and at least; and the smallest capacity of the
+#: list. One digit seldom tells the k-th key exactly (estimate).
 _SLACK_PART = 1 / 4
 _MIN_SLACK = 64
 _MIN_LISTED = 256
@@ -39,7 +39,7 @@ _BLOCKS_PER_MULTIPROCESSOR = 1
 
 
 class _Shape(NamedTuple):
-    """Of a row: lanes of a group, chunks of 32 loads, groups, groups and elements looked at again."""
+    """For a row: lanes of a group, chunks of 32 loads, groups, groups and elements looked at again."""
 
     lanes: int
     chunks: int

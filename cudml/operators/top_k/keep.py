@@ -20,20 +20,20 @@ _AHEAD = 8
 _MAX_K = 8 * _THREADS
 _COMPARED, _FULLEST = 4, 256
 _STORAGE_BYTES = round_up(select_storage_bytes(_THREADS) + 16 + 8, 16)
-#: Elements of a row whose indices have 16 bits, as those of narrow ones in a list.
+#: Longest row of narrow elements, whose indices in a list have 16 bits.
 _MAX_NARROW_LENGTH = 1 << 16
 
 #: `KeepParams` of kernels/top_k/block_keep.cu.
 _PARAMS = ParamStruct(*FINE_MEMBERS, "Int64 kept_bytes, loads_of_group")
 
 
-#: Groups that are expected to lie below the k-th element: it is rare that none does, and the guess of the
-#: floor too high. In random order, one guess of ninety is too high (estimate).
+#: Expected number of groups below the k-th element. If there are none, the guess of the floor is too high: in
+#: random order, one guess of ninety (estimate).
 _GROUPS_BELOW = 4.5
 
 
 class _Shape(NamedTuple):
-    """Bytes of a row, elements of the list of many that are alike, and bytes of all shared storage."""
+    """Bytes of a row, capacity of the list for many alike elements, and bytes of all shared storage."""
 
     kept_bytes: int
     capacity: int
@@ -60,7 +60,7 @@ def can_keep(selection: Selection, limits: Limits) -> bool:
 
 
 def _num_groups(num_loads: int, loads: int) -> int:
-    """Groups of `loads` loads of a thread; the kernel reads kAhead loads at once."""
+    """The number of groups, each of `loads` loads of a thread; the kernel reads kAhead loads at once."""
     per_batch = _AHEAD * _THREADS
     batches, rest = divmod(num_loads, per_batch)
     last = sum(min(_THREADS, max(0, rest - (end - 1) * _THREADS)) for end in range(loads, _AHEAD + 1, loads))
@@ -68,11 +68,11 @@ def _num_groups(num_loads: int, loads: int) -> int:
 
 
 def _loads_of_group(selection: Selection) -> int:
-    """The largest groups whose least one rarely exceeds the k-th element; 0 if there are none."""
+    """The most loads per group for which the guessed floor rarely exceeds the k-th element; 0 if none."""
     per_load = VECTOR_BYTES // selection.element.size
     for loads in (8, 4, 2, 1):
         groups = _num_groups(selection.row_length // per_load, loads)
-        # The lower part of a row in random order in which `groups_below` groups are expected to lie.
+        # The lower part of a row in random order in which `_GROUPS_BELOW` groups are expected to lie.
         rest = (_GROUPS_BELOW / max(groups, 1)) ** (1 / (loads * per_load))
         if selection.k <= (1 - rest) * selection.row_length:
             return loads

@@ -26,12 +26,12 @@ THREADS = WARPS * WARP_LANES
 #: The largest k of each instance of kernels/top_k/warp_select.cu.
 SELECT_MAX_KS = (8, 16, 32)
 
-# kernels/top_k/row_sort.cuh: items per lane, and how many of them an instance sorts that does not sort all.
+# kernels/top_k/row_sort.cuh: items per lane, and how many of them an instance sorts if it does not sort all.
 SORT_ITEMS = (2, 8, 32)
 SORTED_ITEMS = (4, 8, 16)
-#: Rows for each multiprocessor, of up to 256 narrow elements, up to which all of them are sorted: trials for
-#: the k-th key wait for each other. Predicted 6.3 us, 7.2 with trials, for 64 x 256 float32 and k = 100; 14.0
-#: and 11.6 for 4096 rows.
+#: Most rows per multiprocessor, of up to 256 narrow elements, whose elements are all sorted: trials for the
+#: k-th key wait for each other. Predicted 6.3 us, 7.2 with trials, for 64 x 256 float32 and k = 100; 14.0 and
+#: 11.6 for 4096 rows.
 _SORT_ALL_ROWS = 12
 
 
@@ -53,9 +53,9 @@ class _Shape(NamedTuple):
         return WARP_LANES // self.lanes
 
     def min_threads(self, element_bytes: int, first: int) -> int:
-        """Threads that the registers of a multiprocessor hold at least."""
+        """The minimum number of threads that the registers of a multiprocessor hold."""
         if self.capacity > 2048:
-            # Shared storage holds as many of the longest rows on a multiprocessor of 228 KiB.
+            # The 228 KiB of a multiprocessor's shared storage hold the longest rows of this many threads.
             threads = 384 if self.capacity * element_bytes > 8192 else 512
         elif first <= 8:
             threads = 1024 if self.units <= 8 else 640
@@ -68,10 +68,10 @@ _SHORTEST_SHAPES = (_Shape(4, 16, 1), _Shape(8, 8, 4))
 _NARROW_SHAPES = (*_SHORTEST_SHAPES, _Shape(8, 8, 8), _Shape(8, 8, 16))
 _WORD_SHAPES = (_Shape(16, 8, 4), _Shape(16, 16, 4), _Shape(32, 16, 4), _Shape(32, 32, 4))
 _WIDE_SHAPES = (*_SHORTEST_SHAPES, _Shape(16, 8, 4), _Shape(32, 8, 4))
-#: Size of an element in bytes -> for each of `SELECT_MAX_KS` the shapes, of the shortest rows first.
-#: The largest k has at least twice as many units. Of two shapes for the same rows, that of fewer lanes takes
-#: fewer instructions, and the other less time if its blocks all run at once: predicted 25.6 us and 32.1 for
-#: 16384 x 257 and k = 32, 13.2 and 11.8 for 4096 columns of it.
+#: Size of an element in bytes -> for each of `SELECT_MAX_KS` the shapes, those of the shortest rows first. A
+#: row has at least twice as many units as the largest k. Of two shapes for the same rows, the one of fewer
+#: lanes takes fewer instructions, and the other less time if its blocks all run at once: predicted 25.6 us
+#: and 32.1 for 16384 x 257 and k = 32, 13.2 and 11.8 for 4096 columns of it.
 _SELECT_SHAPES = {
     1: (
         *2 * ((*_NARROW_SHAPES, _Shape(8, 16, 16), _Shape(16, 16, 16), _Shape(32, 16, 16)),),
@@ -85,7 +85,7 @@ _SELECT_SHAPES = {
     8: (*2 * (_WIDE_SHAPES,), _SHORTEST_SHAPES[:1]),
 }
 
-#: Size of an element in bytes -> for each of `SELECT_MAX_KS` the longest rows of that kernel; 0 for more.
+#: Size of an element in bytes -> for each of `SELECT_MAX_KS` the longest rows of that kernel; 0 for larger k.
 SELECT_MAX_ROW_LENGTHS = {
     size: (*(shapes[-1].capacity for shapes in of_size), 0) for size, of_size in _SELECT_SHAPES.items()
 }
@@ -148,7 +148,7 @@ def _select_block(shape: _Shape, word: str, element_bytes: int, first: int) -> t
 
 
 def warp_sort(selection: Selection, limits: Limits) -> Steps:
-    """One launch; a warp owns a row, and sorts what can be among the first k, or all if k is large."""
+    """One launch; a warp owns a row, and sorts the candidates for the first k, or all for a large k."""
     items = next(n for n in SORT_ITEMS if selection.row_length <= n * WARP_LANES)
     sorted_items = items if _sorts_whole(selection, limits) else sorted_items_of(selection, items)
     is_wide = selection.element.size > 4

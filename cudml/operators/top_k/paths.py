@@ -51,12 +51,12 @@ PATHS = by_name(
 )
 
 
-#: Rows of each multiprocessor that count, at most, unless `MOST_BYTES` are more.
+#: Most rows per multiprocessor that count as a feature, unless `MOST_BYTES` are more rows.
 _MOST_ROWS = 8
 
 
 class Features(NamedTuple):
-    """What the tree asks of a selection; sizes are as parts of the device, so that it serves others."""
+    """The features for the tree; sizes are relative to the device, so that the tree serves other devices."""
 
     rows_per_multiprocessor: float
     elements_per_multiprocessor: float
@@ -98,10 +98,10 @@ def features_of(selection: Selection, limits: Limits) -> Features:
 
 
 def choose_path(selection: Selection, limits: Limits, tree: Tree | None = None) -> Choice[Selection]:
-    """The path that is estimated to be the fastest, by a tree or by the operator's own."""
+    """The path that is estimated to be the fastest, by the given tree or the operator's own."""
     if limits.warp_lanes != WARP_LANES:
         return Choice(PATHS["serial_arg_max" if selection.k == 1 else "serial"], "blocks of one thread")
     ranked = (tree or read_tree("top_k", Features._fields)).ranked(features_of(selection, limits))
-    # Any GPU can take the last path; a leaf's others may want a cluster, or more shared storage.
+    # Any GPU can take `block_radix`; a leaf's paths may need clusters, or more shared storage.
     found = first_that_can(PATHS, ranked, selection, limits, PATHS["block_radix"])
     return Choice(found, BY_TREE)

@@ -57,15 +57,15 @@ _MIN_STRETCH = 2048
 #: the number of blocks. Pairs grow with the square, blocks share them (estimate).
 _COUNTED_PER_ROOT_BLOCK = 256
 
-#: Elements of a list that is ranked so, at most. Longer ones are sorted faster than compared (estimate).
+#: Most elements of a list that is ranked by comparing. Longer lists are sorted faster (estimate).
 _COUNTED_MAX_CAPACITY = 4096
 
 #: Smallest number of elements that a list sorted by radix holds beyond k. A few more than k save passes over
 #: equal digits (estimate).
 _ORDERED_MIN_SLACK = 1024
 
-#: A sample guesses a floor for rows whose parts have at least this many times its loads. A search reads the
-#: row twice more than a guess that holds (estimate).
+#: A sample guesses a floor for rows that are at least this many times as long. A search reads the row twice
+#: more than a guess that holds (estimate).
 _LOADS_PER_SAMPLED = 4
 
 #: A block has room for at least this percentage of its even share of the candidates. Neighbours may be alike
@@ -73,8 +73,8 @@ _LOADS_PER_SAMPLED = 4
 _OWN_PERCENT = 150
 
 #: Results for each block above which blocks list their candidates in order, tile by tile, instead of sorting
-#: them by a network. 625 for each of 16 blocks were predicted to take 126 us in order and 114 by a network,
-#: 757 for each of 132 65 and 67, 1515 68 and 81 (machine code).
+#: them by a network. Predicted 126 us in order and 114 by a network for 625 results of each of 16 blocks, 65
+#: and 67 for 757 of each of 132, and 68 and 81 for 1515 (machine code).
 _RESULTS_IN_ORDER = 700
 
 
@@ -131,7 +131,7 @@ def _counts_pairs(selection: Selection, limits: Limits) -> bool:
 
 
 def _counted_evenly(selection: Selection, limits: Limits) -> int:
-    # Every pair of the list is compared, shared out over the blocks: k may grow as their root.
+    # The blocks share the comparisons of all pairs of the list, so k may grow as the root of their number.
     return _COUNTED_PER_ROOT_BLOCK * isqrt(_blocks_per_row(selection, limits))
 
 
@@ -147,9 +147,9 @@ def _blocks_per_row(selection: Selection, limits: Limits) -> int:
 
 
 class _Guess(NamedTuple):
-    """The rank in a sample of the floor, and the most candidates of a row and of a block.
+    """The rank of the floor in a sample, and the most candidates of a row and of a block.
 
-    A block lists its candidates in order, or puts them in order after.
+    If `lists_in_order`, a block lists its candidates in order; else it sorts them afterwards.
     """
 
     rank: int = 0
@@ -159,7 +159,7 @@ class _Guess(NamedTuple):
 
 
 def _guess(selection: Selection, limits: Limits) -> _Guess | None:
-    """How a sample guesses a floor; None if the row is read by digits at once.
+    """How a sample guesses a floor; None if the search by digits begins without a guess.
 
     The length of ragged rows is not known here.
     """
@@ -170,7 +170,7 @@ def _guess(selection: Selection, limits: Limits) -> _Guess | None:
     if not is_long or selection.lengths is not None or selection.axis_strides[0] != 1:
         return None
     rank = rank_in_sample(selection.k, per_load, selection.row_length, loads)
-    # `most_sampled` of the kernel, and four standard deviations of it, in the row.
+    # `most_sampled` of the kernel plus four standard deviations, scaled from the sample to the row.
     most = rank + rank // 32 + 4
     candidates = round_up(ceil_div((most + 4 * isqrt(most)) * selection.row_length, sampled), 8)
     by_counting = _counts_pairs(selection, limits)
@@ -180,7 +180,7 @@ def _guess(selection: Selection, limits: Limits) -> _Guess | None:
     share = ceil_div(candidates, blocks)
     lists_in_order = not by_counting and selection.k > _RESULTS_IN_ORDER * blocks
     if lists_in_order:
-        # A full list may lack some.
+        # A full list may lack candidates.
         own_capacity = min(round_up(candidates + 1, 8), fitting & -8)
     else:
         # A network pads a block's candidates to a power of two.

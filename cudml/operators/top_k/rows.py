@@ -61,7 +61,7 @@ _FINE_PARAMS = ParamStruct(*FINE_MEMBERS)
 #: Bytes of a load.
 VECTOR_BYTES = 16
 
-#: Size of an element in bytes -> that of its key and index: `Ranked` of kernels/top_k/ranked.cuh.
+#: Size of an element in bytes -> size of its key and index: `Ranked` of kernels/top_k/ranked.cuh.
 CANDIDATE_BYTES = {1: 4, 2: 4, 4: 8, 8: 16}
 
 #: kernels/top_k/threshold.cuh
@@ -82,7 +82,7 @@ def select_storage_bytes(threads: int) -> int:
 class Selection:
     """A top-k as the kernels see it: its rows, and what makes one element rank before another.
 
-    `outer` are the other dimensions, coalesced, innermost first. Strides are in elements, of the input, the
+    `outer` are the other dimensions, coalesced, innermost first. Strides count elements of the input, the
     values, the indices and, if rows are ragged, the lengths.
     """
 
@@ -92,7 +92,7 @@ class Selection:
     k: int
     axis_strides: tuple[int, int, int]
     outer: tuple[Dimension, ...]
-    #: Of the number of a row by the size of each outer dimension.
+    #: How the number of a row is divided by the size of each outer dimension.
     divisions: Divisions
     is_largest: bool
     nan_last: bool
@@ -116,7 +116,7 @@ class Selection:
 
     @property
     def mean_length(self) -> int:
-        """The elements of a row; of ragged ones, if each length is as likely."""
+        """The elements of a row; for ragged rows, the mean if all lengths are equally likely."""
         return self.row_length // (2 if self.is_ragged else 1)
 
     def __str__(self) -> str:
@@ -127,7 +127,7 @@ class Selection:
 
 
 def blocks_at_once(limits: Limits, wanted: int, threads: int, most: int | None = None) -> int:
-    """The number of blocks: at most as many as run at once, `most` per multiprocessor."""
+    """The number of blocks: no more than run at once, and at most `most` per multiprocessor."""
     by_threads = max(1, limits.max_threads_per_multiprocessor // threads)
     return min(wanted, limits.num_multiprocessors * min(most or by_threads, by_threads))
 
@@ -225,7 +225,7 @@ def params_of(
     """The `TopKParams` of `kernels/top_k/rows.cuh`, or a struct derived from it with more members."""
     outermost_first, lengths = selection.outer[::-1], selection.lengths
     sizes = tuple([d.size for d in outermost_first])
-    # By operand; that of the lengths may be missing.
+    # Strides by operand; those of the lengths may be missing.
     strides = [*zip(*[d.strides for d in outermost_first], strict=True)] or [()] * 4
     strides.append((0,) * len(sizes))
     order = key_order(selection.element, is_largest=selection.is_largest, nan_last=selection.nan_last)
@@ -268,7 +268,7 @@ def lie_together(selection: Selection) -> bool:
 
 
 def are_vectors(selection: Selection) -> bool:
-    """Whether rows are whole vectors side by side: no row begins within one if the first does not."""
+    """Whether rows are whole vectors side by side: if the first row begins with a whole vector, all do."""
     whole = gcd(selection.row_length, *(d.strides[0] for d in selection.outer))
     return lie_together(selection) and whole * selection.element.size % VECTOR_BYTES == 0
 

@@ -13,7 +13,7 @@ _STORAGE_BYTES = 4 * 256
 #: rare, and the list stays in a near cache (estimate).
 _SLACK = 2
 
-#: Fewest such elements: two groups (estimate).
+#: Fewest elements beyond k: two groups (estimate).
 _MIN_SLACK = 64
 
 #: Smallest number of elements for a block of one thread. Starting a block takes as long as some hundred
@@ -36,7 +36,7 @@ def can_serial_arg_max(selection: Selection, limits: Limits) -> bool:
 
 
 def serial(selection: Selection, limits: Limits) -> Steps:
-    """One launch; a thread lists what can be among the first k of its rows."""
+    """One launch; a thread lists the elements that can be among the first k of its rows."""
     # The list is cut when the slack is full.
     slack = max(_SLACK * selection.k, _MIN_SLACK)
     capacity = min(round_up(selection.k + slack, _GROUP), selection.row_length)
