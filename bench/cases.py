@@ -16,7 +16,7 @@
 ``PEERS``
     a dictionary from the name of a peer to its `Peer`.
 ``steps(case)``
-    only for an operator that repeats something in order: how often, so that reports give the time of one.
+    only for an operator with sequential steps: their number, so that reports give the time of one step.
 """
 
 from collections.abc import Callable, Mapping
@@ -45,12 +45,12 @@ class Peer:
     """Another way to compute the same result, as a user of that library would write it.
 
     `prepare(case, inputs)` does what is not to be timed (converting arrays, loading weights) and returns
-    the call to time, or None where the peer cannot do the case. `contract` says in what its result is
-    allowed to differ from cudml's. Its result is checked like cudml's own where that is empty, or if it
-    `is_checked`, because the data of the cases do not show the difference; otherwise by `check`, which
-    compares what the contract leaves. `needs` names the modules that have to be importable; `devices` the
-    kinds it runs on. One that `has_own_stream` does not wait for the null stream, where events are recorded:
-    its call ends when the result is there, and the host's clock times it.
+    the call to time, or None if the peer cannot do the case. `contract` says how the result may differ from
+    cudml's. The result is checked like cudml's own if there is no contract, or if `is_checked`, because the
+    data of the cases do not show the difference; otherwise by `check`, which compares what the contract
+    leaves. `needs` names the modules that have to be importable, `devices` the kinds of device. A peer that
+    `has_own_stream` does not wait for the null stream, where events are recorded: its call ends when the
+    result is there, and the host's clock times it.
     """
 
     prepare: Callable[[Any, Inputs], Callable[[], Any] | None]

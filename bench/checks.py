@@ -24,7 +24,7 @@ def require_identical(got: Any, expected: Any, what: str = "result") -> None:
 
 
 def error_of(got: Any, expected: Any) -> float:
-    """The root mean square difference; the maximum of a correct result would depend on chance."""
+    """The root mean square difference; the maximum difference of a correct result would depend on chance."""
     return (
         float(((got.astype(np.float64) - expected.astype(np.float64)) ** 2).mean() ** 0.5)
         if got.size

@@ -1,11 +1,11 @@
 """`python -m bench compare MEASURED`: measured times beside the predicted ones, the worst first.
 
-MEASURED is the file that `python -m bench` writes for a GPU. Printed are each case with the ratio of its
-measured time to the predicted one, and the medians by what bounds a case and by kernel. From the files beside
-MEASURED: the planner's choices that measured paths would change (`python -m bench plan OPERATOR --measure`),
-and kernels with other machine code than was predicted (`python -m bench machine-code --architecture own`).
-Where kernels have changed since they were measured, the predictions of the measured ones are in a file with
-MEASURED's name and `-predicted` before its suffix.
+MEASURED is the file that `python -m bench` writes for a GPU. The command prints each case with the ratio of
+its measured time to the predicted one, and the medians by what bounds a case and by kernel. From the files
+beside MEASURED, it prints the planner's choices that measured paths would change
+(`python -m bench plan OPERATOR --measure`), and kernels whose machine code is not the predicted one
+(`python -m bench machine-code --architecture own`). If kernels have changed since they were measured, a file
+with MEASURED's name and `-predicted` before its suffix has the predictions of the measured ones.
 """
 
 import argparse
@@ -20,16 +20,16 @@ from bench import machine_code, results
 from bench.prediction import standing, table
 from bench.prediction.scan import OPERATORS, dear, scan_of
 
-#: The cache state of predictions, the implementation that is predicted, and the peer that is, too.
+#: The cache state of predictions, the implementation that is predicted, and the predicted peer.
 _CACHE, _OWN, _PEER = "cold", "cudml", "cupy"
 
 #: The GPU of predictions.
 _PREDICTED_ON = "H200"
 
-#: How the name of the table ends with predictions of the code that was measured, where it has changed since.
+#: End of the name of the table with predictions of the measured code, if the code has changed since.
 MEASURED_CODE = "-predicted"
 
-#: As many of the cases that are farther off than the proof allows are named.
+#: Most cases that are named of those farther off than the proof allows.
 _MAX_NAMED = 20
 
 _BY_64 = "memory is read 64 bytes at a time, not 32 (above)"
@@ -89,7 +89,7 @@ class Pair:
 
 
 def of_measured_code(predicted: Iterable[table.Row], files: Iterable[Path]) -> list[table.Row]:
-    """Predictions, those of `files` in the place of rows of the same case."""
+    """Predictions, in which rows of `files` replace those of the same case."""
     rows = {row.key: row for row in predicted}
     for path in files:
         rows |= {row.key: row for row in table.read(path)[1]}
@@ -190,7 +190,7 @@ def changed_choices(measured: Path) -> Iterator[str]:
 
 
 def changed_code(measured: Path) -> Iterator[str]:
-    """Kernels whose machine code on the GPU differs from the one that was predicted."""
+    """Kernels whose machine code on the GPU differs from the predicted one."""
     own, predicted = (
         machine_code.recorded(p) for p in (measured.parent / "machine_code.csv", machine_code.TABLE)
     )

@@ -16,7 +16,7 @@ from cudml.cli.demo import gru_by_formulas
 
 @dataclass(frozen=True, kw_only=True)
 class GruCase(Case):
-    """A layer over `steps` steps of a batch, or several on top of each other.
+    """A layer over `steps` steps of a batch, or several layers on top of each other.
 
     Weights are as torch draws them, within 1 / sqrt(hidden_size).
     """
@@ -287,7 +287,7 @@ def _torch_gru(
 def _captured(call: Callable[[], Any]) -> Callable[[], Any]:
     """The call as a replayed CUDA graph: no launch overhead, and outputs in the same memory each time.
 
-    The graph has addresses alone, so the replay keeps the call, and with it the module and its weights.
+    The graph has only addresses, so the replay keeps the call, and with it the module and its weights.
     """
     import torch
 

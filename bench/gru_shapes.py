@@ -44,7 +44,7 @@ LAYERS = (
     *((2048, 4), (2048, 8), (2048, 16), (2048, 32), (3000, 4)),
 )
 
-#: Shapes that are estimated to take more times the best one's clocks are not measured.
+#: Shapes that are estimated to take more than this multiple of the best one's clocks are not measured.
 _MOST_OF_BEST = 2.5
 
 #: The paths that are compared with shapes of "grid".
@@ -55,7 +55,7 @@ _OTHER_PATHS = ("products", "block")
 class Row:
     """A layer, how it was computed, and the microseconds of a call.
 
-    `num_groups` is 0 for other paths than "grid", and `round_batch` also for fixed items.
+    `num_groups` and `round_batch` are 0 for paths other than "grid", `round_batch` also for fixed items.
     """
 
     hidden_size: int
@@ -140,7 +140,7 @@ def _operands(hidden: int, batch: int, xp: Any) -> dict[str, Any]:
 
 
 def regrets(rows: Iterable[Row], limits: Limits, numbers: Clocks = CLOCKS) -> dict[tuple[int, int], float]:
-    """By layer: the time of what has the least estimate, as a multiple of the least time."""
+    """By layer, the time of the path or shape with the least estimate, as a multiple of the least time."""
     by_layer: dict[tuple[int, int], list[Row]] = {}
     for row in rows:
         by_layer.setdefault(row.layer, []).append(row)

@@ -1,9 +1,9 @@
 """`python -m bench machine-code`: facts about the machine code of every kernel, as a table.
 
 Needs CuPy, NVRTC and nvdisasm (the `nvrtc` group), and no GPU. Code with a problem, such as spilled
-registers, is an error. `--check` writes nothing and prints what
-differs from the committed table. `--architecture` makes the rows of one, by this machine's NVRTC, and
-compares them with those of the committed table.
+registers, is an error. `--check` writes nothing and prints the differences from the committed table.
+`--architecture` makes the rows of one architecture, by this machine's NVRTC, and compares them with those of
+the committed table.
 """
 
 import argparse
@@ -33,8 +33,8 @@ class Row:
     """The instances of one kernel on one architecture: their number, and the least or the most of each fact.
 
     `text` is the sum of the hashes of all instances (`proof.sass.text_hash`), in hexadecimal.
-    Registers are those of a thread, `warps` those that a multiprocessor holds at once, and `flight_bytes`
-    those that the loads of all these bring at once.
+    Registers are those of a thread, `warps` the warps that a multiprocessor holds at once, and `flight_bytes`
+    the bytes that their loads bring at once.
     """
 
     source: str
@@ -70,7 +70,7 @@ _EXTREMES = [
 
 
 def _hexadecimal(value: int) -> str:
-    """A hash, or the sum of some, as the table writes it."""
+    """A hash, or a sum of hashes, as the table writes it."""
     return f"{value % (1 << BITS):0{BITS // 4}x}"
 
 
@@ -142,7 +142,7 @@ def present(architecture: Architecture) -> dict[tuple[str, str, str], tuple[int,
 def measured(architectures: Sequence[Architecture] = ARCHITECTURES, only: str = "") -> list[Row]:
     """The rows of every kernel on architectures; earlier compilations are taken from the cache.
 
-    Those of sources whose path contains the text `only`.
+    Only sources whose path contains the text `only` are compiled.
     """
     work = [
         (architecture, batch)
@@ -195,7 +195,7 @@ def differences(before: Iterable[Row], after: Iterable[Row]) -> list[str]:
 
 
 def beyond(recorded: Iterable[Row], rows: Iterable[Row]) -> list[str]:
-    """Where some instances of kernels go beyond the recorded extremes of all, one line per kernel."""
+    """Extremes of some instances beyond the recorded extremes of all instances, one line per kernel."""
     found = []
     known = {row.key: row for row in recorded}
     for row in rows:
@@ -209,7 +209,7 @@ def beyond(recorded: Iterable[Row], rows: Iterable[Row]) -> list[str]:
 
 
 def _own_architecture() -> str:
-    """That of the current GPU."""
+    """The architecture of the current GPU."""
     limits = get_device("cuda").limits
     return f"sm_{limits.compute_capability}"
 

@@ -17,7 +17,7 @@ from cudml.plans import Limits, Plan
 #: The cache state that is measured, as in the tables of results.
 _CACHE = "cold"
 
-#: What outputs hold before a path runs, so that what it leaves out is seen.
+#: The bytes of outputs before a path runs, so that elements that it does not write are seen.
 _FILL = 0xA5
 
 
@@ -42,7 +42,7 @@ class PathTimer:
         self._seconds = seconds
 
     def row_of(self, scan: Scan[Any], point: Point) -> Row[Any]:
-        """The chosen path, and the time of each that can do the point.
+        """The chosen path, and the time of each path that can compute the point.
 
         Raises
         ------
@@ -82,7 +82,7 @@ def measured_rows(
 ) -> Iterator[Row[Any]]:
     """Measure points, and keep each in the table at once.
 
-    A table of the same origin goes on if `resumes`; other rows of it are replaced.
+    If `resumes`, points that a table of the same origin has are left out; otherwise their rows are replaced.
     """
     kept_origin, kept = scan.read(table)
     rows = {row.point: row for row in kept} if kept_origin == origin else {}

@@ -22,11 +22,11 @@ from bench.prediction import table as predicted
 from bench.prediction.model import FLOPS, LAUNCH_US
 from bench.prediction.rows import measured
 
-#: More rows than this nobody reads.
+#: Most rows of a plot: nobody reads more.
 MAX_ROWS = 12
 
-#: The series that are drawn as a line across the row: an empty launch and the bytes of the case, and what
-#: `gru_bound_us` says.
+#: The series that are drawn as a line across the row: the time of an empty launch and the case's bytes, and
+#: `gru_bound_us`.
 LIMIT, BOUND = "limit of memory", "GRU's own bound"
 
 #: The shape and the colour of each series, the same in every plot.
@@ -56,7 +56,7 @@ MARKS = {
     BOUND: "|k",
 }
 
-#: Behind the name of a case that was not measured.
+#: Follows the name of a case that was not measured.
 PREDICTED = " (predicted)"
 
 #: One name for a peer, measured or predicted.
@@ -64,7 +64,8 @@ NAMES = {"cupy": "CuPy"}
 
 CASES_BY_NAME = {case.name: case for case in GRU_CASES}
 
-#: Registers and shared memory of a multiprocessor of an H200: weights that exceed both lie in several.
+#: Registers and shared memory of a multiprocessor of an H200: weights that exceed both together lie in
+#: several multiprocessors.
 _CHIP_BYTES = 256 * 1024 + 227 * 1024
 _CLOCK_MHZ = 1980
 
@@ -81,7 +82,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class Question:
-    """Which cases of an H200 answer it, measured or predicted: those whose name matches the pattern."""
+    """A question, and the cases on an H200 that answer it: those whose name matches the pattern `cases`."""
 
     name: str
     operator: str
@@ -205,11 +206,12 @@ def measured_times() -> dict[tuple[str, str], dict[str, float]]:
 
 
 def gru_bound_us(case: GruCase, limit_us: float) -> float:
-    """What no kernel on an H200 can beat: an empty launch, and the most of bytes, arithmetic and waiting.
+    """The time that no kernel on an H200 can beat: an empty launch, and the most of bytes, arithmetic and
+    waits.
 
-    Each step waits for the one before. Where the recurrent weights of a direction fit a multiprocessor, that
-    takes a barrier of a block at least, else the nearest word from one block to another, twice where the
-    reset gate comes before the product.
+    Each step waits for the one before. The wait takes at least a barrier of a block if the recurrent weights
+    of a direction fit a multiprocessor, else a word from one block to the nearest other. A step has two waits
+    if the reset gate comes before the product.
     """
     figures = measured()
     columns = case.hidden_size + case.input_size

@@ -18,7 +18,7 @@ BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 PEERS_BEGIN, PEERS_END = "<!-- peers:begin -->", "<!-- peers:end -->"
 COMPARED_BEGIN, COMPARED_END = "<!-- compared:begin -->", "<!-- compared:end -->"
 
-#: Files that are no measurements of operators.
+#: Ends of the names of files that are no measurements of operators.
 OTHERS = (
     "published",
     "-micro",
@@ -32,7 +32,7 @@ OTHERS = (
     "top_k_traffic",
 )
 
-#: What peers of a GPU are, where their names in the rows do not say it.
+#: What computes peers on a GPU, if their names in the rows do not say so.
 ON_A_GPU = {("gru", "torch"): "cuDNN", ("gru", "torch graph"): "cuDNN, replayed as a CUDA graph"}
 
 
@@ -88,14 +88,14 @@ def measured_devices(folder: Path) -> list[list[Row]]:
 def open_standings(
     devices: list[list[Row]], predictions: list[predicted.Row], peers: list[native_peers.Row]
 ) -> list[predicted_standing.Standing]:
-    """Where cudml stands by predicted times, of the cases that have not been measured."""
+    """Where cudml stands by predicted times, in the cases that have not been measured."""
     known = compare.measured_cases(row for rows in devices for row in rows)
     rest = [row for row in predictions if row.key not in known]
     return predicted_standing.standings(rest, peers)
 
 
 def results_text(devices: list[list[Row]], found: list[predicted_standing.Standing]) -> str:
-    """The text of results/README.md; predictions stand behind the measured times of GPUs."""
+    """The text of results/README.md; predictions follow the measured times of GPUs."""
     parts = ["# Results\n\nWritten by `python -m bench report`.\n"]
     on_cpus = [rows for rows in devices if standing.reported_cache(rows) != "cold"]
     parts += [device_text(rows) for rows in devices if rows not in on_cpus]

@@ -29,7 +29,7 @@ def folder(text: str) -> Path:
 class Row:
     """One measurement, with everything needed to repeat it.
 
-    `implementation` is "cudml" or the name of a peer, whose differing `contract` stands beside it;
+    `implementation` is "cudml" or the name of a peer, and `contract` says how that peer's result may differ.
     `checked` says what the result was compared with (empty: not compared). `host_us` is empty on the CPU.
     `steps` is 0 for operators without sequential steps.
     """

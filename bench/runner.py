@@ -22,7 +22,7 @@ OPERATORS = ("top_k", "gru", "slice", "reverse_subsequences")
 class Options:
     """`names` is matched anywhere in a case's name; `deadline` is on time.monotonic's clock.
 
-    Cases that are `done`, as operator and name, are left out, and peers that need a module of `without`.
+    Cases in `done`, as operator and name, are left out, and so are peers that need a module of `without`.
     """
 
     quick: bool = False

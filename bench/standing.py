@@ -9,14 +9,14 @@ from statistics import geometric_mean
 from bench.prediction.standing import AHEAD, BEHIND, TIE
 from bench.results import Row
 
-#: What the benchmarks time as a limit, not as a library that does the same.
+#: Implementations that are timed as a limit, not as a library that does the same.
 LIMITS = ("copy",)
 
-#: Times that are nearer to each other are a tie, by their ratio or by microseconds: one copy by the driver,
-#: timed under several names in a run, differs by no more than one of these.
+#: Times that differ by less are a tie, by their ratio or by microseconds: one copy by the driver, timed under
+#: several names in a run, differs by no more than one of these.
 NEAR, NEAR_US = 0.025, 0.25
 
-#: States of a recurrence lie between -1 and 1. No rounding, also not to 10 bits, is off by this.
+#: An error that no rounding makes, not even to 10 bits: states of a recurrence lie between -1 and 1.
 WRONG = 0.01
 
 _OFF = re.compile(r"error (?P<error>\S+), allowed (?P<allowed>\S+)")
@@ -54,24 +54,24 @@ def differs(row: Row) -> bool:
 
 
 def excess(row: Row) -> float:
-    """The error of a result that differs over the one that the check allows; 0 if the check counts none."""
+    """The error of a result that differs, over the error that the check allows; 0 if the check has none."""
     found = _OFF.search(row.checked)
     return float(found["error"]) / float(found["allowed"]) if found else 0.0
 
 
 def is_wrong(row: Row) -> bool:
-    """Whether the result is another one, so that its time is not that of the same work."""
+    """Whether the result is off by more than rounding, so that its time is not that of the same work."""
     found = _OFF.search(row.checked) if differs(row) else None
     return found is not None and not float(found["error"]) <= WRONG
 
 
 def reported_cache(rows: Iterable[Row]) -> str:
-    """The cold row if it was measured, else the warm one."""
+    """The cache state that is reported: cold if it was measured, else warm."""
     return "cold" if any(row.cache == "cold" for row in rows) else "warm"
 
 
 def standings(rows: Iterable[Row], limits: bool = False) -> list[Standing]:
-    """Every case and peer, or limit, with a time of both, but for wrong results."""
+    """Every case and peer, or limit, with a time of both, except wrong results."""
     rows = list(rows)
     cache = reported_cache(rows)
     chosen = [row for row in rows if row.cache == cache and not is_wrong(row)]
@@ -127,7 +127,7 @@ def _how(other: Row) -> str:
 
 
 def remarks(rows: Iterable[Row]) -> list[str]:
-    """Of each peer whose results differ from what the check allows: in how many cases, and how much."""
+    """For each peer whose results differ from what the check allows, in how many cases, and how much."""
     by_peer: dict[str, list[Row]] = {}
     for row in rows:
         by_peer.setdefault(row.implementation, []).append(row)

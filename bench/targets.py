@@ -74,7 +74,7 @@ def from_jax(array: Any) -> Any:
 
 
 def library_of(array: Any) -> Any:
-    """NumPy or CuPy, whichever the array is of."""
+    """The library of an array: NumPy or CuPy."""
     if isinstance(array, np.ndarray):
         return np
     import cupy

@@ -27,9 +27,9 @@ TOP_K_BAR, SLICE_BAR, DISPATCH_BAR = 1.0, 0.65, 1.4
 #: The same, as a multiple of the plain call: with new offsets, or arguments that need a conversion.
 NEW_OFFSET_BAR, CONVERTED_BAR = 1.2, 1.5
 
-#: The same of `cudml.torch.topk` of a CUDA tensor, of `top_k` with a stream, and of both arguments of other
-#: libraries, as a multiple of `top_k` of CuPy's array. PyTorch itself takes as long to make two outputs
-#: and to look where a tensor is.
+#: The same, as a multiple of `top_k` of CuPy's array: `cudml.torch.topk` of a CUDA tensor, `top_k` with a
+#: stream, and `top_k` with input and outputs of other libraries. PyTorch itself takes as long to make two
+#: outputs and to look where a tensor is.
 TORCH_ON_GPU_BAR, STREAM_BAR, ALL_CONVERTED_BAR = 1.5, 1.5, 3
 
 #: Microseconds that an adapter may add to the array function on the CPU: a call by PyTorch, a node of ONNX.
@@ -146,7 +146,7 @@ def test_top_k_of_a_dlpack_input(timed: Any, x: Any) -> None:
 
 
 class Unordered(Exporter):
-    """The same, of a library that never waits."""
+    """An array of another library, which never waits."""
 
     def __init__(self, array: Any) -> None:
         super().__init__(array)
@@ -174,7 +174,7 @@ def test_top_k_on_a_stream_handle(timed: Any, cupy: Any, x: Any) -> None:
 
 
 def test_torch_topk_on_a_gpu(timed: Any, x: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyTorch's build for a CPU has no tensor on a GPU: one on the CPU goes the way of such a tensor."""
+    """PyTorch's build for a CPU has no tensors on a GPU, so a tensor on the CPU takes their way."""
     torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e '.[torch]'")
     import cudml
     import cudml.torch as adapter
@@ -306,7 +306,7 @@ def test_dispatch_slice(timed: Any, cupy: Any, x: Any) -> None:
 
 @pytest.fixture
 def added(benchmark: Any) -> Callable[..., None]:
-    """Times a call, and holds what it takes beyond another call, per `count`, to microseconds."""
+    """Times a call, and limits its time over `count`, less that of another call, in microseconds."""
 
     def run(call: Callable[[], Any], other: Callable[[], Any], bar: float, count: int = 1) -> None:
         call(), other()
@@ -415,7 +415,7 @@ def test_piece_empty(timed: Any, x: Any) -> None:
 
 
 def test_piece_retain_for_graph(timed: Any, cupy: Any, x: Any) -> None:
-    """The cost of a call with scratch of being safe in a graph, on a stream that could be captured."""
+    """What safety in a graph costs a call with scratch, on a stream that could be captured."""
     _, device = sample_program()
     with cupy.cuda.Stream(non_blocking=True):
         timed(lambda: device.retain_for_graph((x,), (x,)))

@@ -14,7 +14,7 @@ MIN_REPEATS, MAX_REPEATS = 5, 200
 #: Longer calls are repeated only twice.
 LONG_CALL_US = 200_000.0
 
-#: The flush reads this multiple of the L2 cache, because its replacement is not strictly least recently used.
+#: The flush reads this multiple of the L2 cache, whose replacement is not strictly least recently used.
 FLUSH_FACTOR = 3
 
 #: Reads of the flush before a measurement, some 15 ms on a fast GPU: its clocks rise under load.

@@ -1,4 +1,4 @@
-"""Top-k: shapes of language models, experts, search and vision, compared with what libraries have."""
+"""Top-k: shapes of language models, experts, search and vision, compared with other libraries."""
 
 import os
 from collections.abc import Callable
@@ -17,7 +17,8 @@ from bench.targets import library_of, to_numpy, to_torch
 
 @dataclass(frozen=True, kw_only=True)
 class TopKCase(Case):
-    """`k` of every lane of `row_length` elements that are `inner` apart; 1 makes the axis the last."""
+    """`k` of every lane of `row_length` elements that are `inner` apart; if `inner` is 1, the axis is the
+    last."""
 
     num_rows: int
     row_length: int
@@ -152,7 +153,7 @@ CASES: tuple[TopKCase, ...] = (
     _case("columns", 8, 300, 10, inner=512, quick=True),
     _case("whole rows", 16, 2000, 2000, quick=True),
     _case("adversary", 1, 1 << 20, 100, pattern="ascending", quick=True),
-    # Where others' published times are ahead of what cudml's were predicted to be.
+    # Shapes for which others' published times are ahead of cudml's predicted ones.
     _case("published", 64, 32768, 2048),
     _case("published", 64, 131072, 2048),
     _case("published", 8, 8192, 2048),
@@ -172,9 +173,9 @@ def run(case: TopKCase, inputs: Inputs) -> Any:
 
 
 def check(case: TopKCase, inputs: Inputs, got: Any) -> str:
-    """A sample of lanes, each against a stable sort of what is not worse than the last element chosen.
+    """A sample of lanes, each against a stable sort of the elements no worse than the last chosen one.
 
-    Were that element too good, fewer than k would be left to sort; were it too bad, it would not be the
+    If that element were too good, fewer than k would be left to sort; if it were too bad, it would not be the
     k-th of them. So the comparison is exact although the lane as a whole is not sorted.
     """
     a, values, indices = (_as_lanes(array) for array in (inputs["a"], *got))
@@ -186,7 +187,7 @@ def check(case: TopKCase, inputs: Inputs, got: Any) -> str:
         chosen = to_numpy((lane >= last if case.mode == "largest" else lane <= last).nonzero()[0])
         candidates = to_numpy(lane[chosen])
         order = _stable_order(candidates, case)
-        # Of any type: some peers have indices of 32 bits.
+        # Indices may have any type: those of some peers have 32 bits.
         own_numbers = to_numpy(own_indices).astype(chosen.dtype)
         require_identical(own_numbers, chosen[order], f"indices of lane {number}")
         require_identical(to_numpy(own_values), candidates[order], f"values of lane {number}")
@@ -311,7 +312,7 @@ def _cupy_argsort(case: TopKCase, inputs: Inputs) -> Callable[[], Any]:
 
 
 def _jax_top_k(case: TopKCase, inputs: Inputs) -> Callable[[], Any] | None:
-    """`jax.lax.top_k`, compiled: of the last axis and the largest; 64-bit types are off in JAX."""
+    """`jax.lax.top_k`, compiled: along the last axis, and the largest; 64-bit types are off in JAX."""
     if case.mode == "smallest" or np.dtype(case.dtype).itemsize == 8:
         return None
     # JAX would take most of the GPU's memory when it starts, and leave too little for large cases.

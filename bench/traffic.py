@@ -1,7 +1,8 @@
 """`python -m bench traffic`: how often the paths of top-k read their input, on rows of many tiles.
 
-The emulator's meter counts what kernels load of the input, wherever the memory system finds it; what is
-loaded again as a result counts, too. Writes bench/results/top_k_traffic.csv; `--check` only compares with it.
+The emulator's meter counts the bytes that kernels load of the input, wherever the memory system finds them;
+elements that are loaded again as results count, too. Writes bench/results/top_k_traffic.csv; `--check` only
+compares with it.
 """
 
 import argparse
@@ -24,17 +25,17 @@ from tests.support.top_k_runs import Options, plan_for
 
 TABLE = RESULTS / "top_k_traffic.csv"
 
-#: What a ratio may differ by: random numbers may come out otherwise with another NumPy.
+#: The most that a ratio may differ by: another NumPy may draw other random numbers.
 TOLERANCE = 0.005
 
 
 def _at_samples(values: np.ndarray, *, on: bool) -> np.ndarray:
-    """What a sample of every 64th load of 16 bytes sees is greater than the rest, or the rest greater."""
+    """Elements that a sample of every 64th load of 16 bytes sees are greater than the rest, or less."""
     sampled = np.arange(values.size) % 256 < 4
     return np.where(sampled == on, np.abs(values) + 8, values)
 
 
-#: How values are spread along a row, of normal and of uniform numbers.
+#: How values are spread along a row, made from normal and uniform numbers.
 DISTRIBUTIONS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "normal": lambda normal, uniform: normal,
     "uniform": lambda normal, uniform: uniform,
@@ -50,7 +51,7 @@ DISTRIBUTIONS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "ascending, least where sampled": lambda normal, uniform: _at_samples(np.sort(np.abs(normal)), on=False),
 }
 
-#: Elements in no order. "few values" and "half zeros" are, though many tie.
+#: Distributions in random order, although many elements of "few values" and "half zeros" tie.
 RANDOM = ("normal", "uniform", "half zeros", "few values")
 
 
@@ -128,7 +129,7 @@ _PLAIN = ("normal", "uniform", "half zeros", "few values", "ascending", "descend
 
 
 def cases() -> Iterator[Case]:
-    """What the table has. Short rows, and rows that blocks share, are read alike whatever is in them."""
+    """The table's cases. Short rows, and rows that blocks share, are read alike whatever their values."""
     yield Case("arg_max", "float32", 64, 1000, 1, "normal")
     yield Case("warp_select", "float32", 64, 256, 8, "normal")
     yield Case("warp_sort", "float32", 64, 1000, 100, "normal")

@@ -70,7 +70,7 @@ def main(arguments: list[str]) -> int:
 
 
 def source_digest() -> str:
-    """What results are of: a digest of the sources, because a copied tree may have no git."""
+    """A digest of the sources that results belong to, because a copied tree may have no git."""
     digest = hashlib.sha256()
     for folder in _SOURCES:
         for parent, _, names in sorted(os.walk(ROOT / folder)):

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 #: How a step ended: it found nothing wrong; it found something; its time was up; the machine lacks something.
 DONE, FAILED, STOPPED, SKIPPED = "done", "failed", "stopped", "skipped"
 
-#: Seconds that a step whose time is up gets to say what it did, and below which none is begun.
+#: Seconds that a step gets to report after its time is up, and the fewest with which a step is begun.
 GRACE = 8.0
 _LEAST = 3.0
 
@@ -42,7 +42,7 @@ class Ended:
 
     @property
     def is_final(self) -> bool:
-        """Whether it is left out when the day goes on."""
+        """Whether the step is left out when the day goes on."""
         return self.state in (DONE, FAILED)
 
 
@@ -53,8 +53,8 @@ class OtherOriginError(Exception):
 class Day:
     """A day in a folder: what became of its steps, and their output.
 
-    `origin` tells results apart that must not be mixed. `runner` is a module that runs the module that
-    follows it, for a GPU that is played; checkers are left out then.
+    `origin` tells apart results that must not be mixed. `runner` is a module that runs the module named after
+    it over a stand-in for a GPU; checkers are left out then.
     """
 
     def __init__(
@@ -90,9 +90,9 @@ class Day:
     def run(
         self, steps: Sequence[Step], seconds: float, again: Sequence[str], tell: Callable[[str], None]
     ) -> None:
-        """Run the steps that did not end before, and those to be run `again`, within seconds in all.
+        """Run the steps that did not end before, and those to be run `again`, within `seconds` in all.
 
-        The time that one leaves goes to those after it, by their shares.
+        The time that a step leaves goes to the steps after it, by their shares.
         """
         end = time.monotonic() + seconds
         for step in steps:
@@ -116,7 +116,7 @@ class Day:
             tell(f"{step.name}: {ended.state} after {ended.seconds:.0f} s\n{ended.told}")
 
     def _run(self, step: Step, limit: float, from_start: bool) -> Ended:
-        """A step to its end, begun again after faults."""
+        """Run a step to its end, and begin it again after faults."""
         begun = time.monotonic()
         command = self._command(step, from_start)
         with self._log.open("ab") as log:
@@ -166,7 +166,7 @@ class Day:
 def _limited(command: Sequence[str], output: int, seconds: float) -> int | None:
     """The exit code of a command; None if its time was up.
 
-    It is interrupted then, as by Ctrl-C, and soon killed with all that it started.
+    The command is interrupted then, as by Ctrl-C, and soon killed with all that it started.
     """
     process = subprocess.Popen(
         command,

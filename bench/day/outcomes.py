@@ -1,7 +1,8 @@
 """A plugin of pytest: notes each test's outcome as it ends, and leaves out tests with an outcome.
 
 `pytest -p bench.day.outcomes --outcomes FILE`. A run may be stopped and go on later. A test that leaves the
-GPU unusable ends its worker, which pytest-xdist replaces, so that those after it do not fail for its sake.
+GPU unusable ends its worker, which pytest-xdist replaces, so that the tests after it do not fail because of
+it.
 """
 
 import csv
@@ -13,18 +14,18 @@ from typing import Any
 
 import pytest
 
-#: Seconds in which a report reaches the process that gathers them.
+#: Seconds in which a report reaches the process that gathers reports.
 _TO_SEND = 0.5
 _MAX_MESSAGE = 300
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The file."""
+    """Add the option for the file."""
     parser.addoption("--outcomes", type=Path, metavar="FILE", help="CSV file of tests that ended")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Read what ended before. Workers get it from the process that gathers, so that all agree."""
+    """Read which tests ended before. Workers get them from the gathering process, so that all agree."""
     if hasattr(config, "workerinput"):
         config.pluginmanager.register(Worker(set(config.workerinput["ended"])))
     else:
@@ -54,7 +55,7 @@ class _Sender:
 
 
 class Worker(_LeavesOut):
-    """In a process that runs tests for another one."""
+    """The plugin in a process that runs tests for another one."""
 
     def __init__(self, ended: set[str]) -> None:
         super().__init__(ended)
@@ -100,7 +101,7 @@ class Gatherer:
             self.pytest_runtest_logfinish(name)
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        """A test has ended."""
+        """Note a test that has ended."""
         if nodeid in self._noted:  # a worker that ended itself has crashed after its test
             return
         self._noted.add(nodeid)

@@ -1,4 +1,5 @@
-"""`python -m bench.day.over_stand_in MODULE ...`: run a module over the stand-in for CUDA; no time is meant.
+"""`python -m bench.day.over_stand_in MODULE ...`: run a module over the stand-in for CUDA; times mean
+nothing.
 
 Results are what the machine code computes. Peers that bring a CUDA runtime of their own are left out.
 """

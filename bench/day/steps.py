@@ -27,8 +27,8 @@ class Step:
     `command` is a module for `python -m` and its arguments; `checker` is put before Python. `needs` names
     modules without which it is skipped. `journal` is the file in which the command notes what it did; a step
     that failed and noted more than before is run again, because a fault on the GPU ends the process. `small`
-    are arguments that make it short enough for the stand-in, which runs the machine code without a GPU; None
-    if none do.
+    are arguments that make the step short enough for the stand-in, which runs the machine code without a GPU;
+    None if no arguments do.
     """
 
     name: str
@@ -69,9 +69,9 @@ def _checked(tool: str, seconds: int, *options: str) -> Step:
 
 
 def _measured(operator: str, seconds: int, small_case: str | None = None) -> Step:
-    """Beside its peers but JAX, whose every shape takes a second to compile.
+    """An operator beside its peers except JAX, which takes a second to compile each shape.
 
-    A check of recurrences computes in float64, which the stand-in has not.
+    The check of recurrences computes in float64, which the stand-in lacks.
     """
     peers = ("--peers", "--without", "jax", "--seconds", "0.1")
     options = (*peers, "--results", FOLDER, "--commit", COMMIT, RESUME)

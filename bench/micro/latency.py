@@ -20,7 +20,7 @@ EXCHANGES = {
 }
 
 
-#: Buffers whose lines are read in any order: one page of the GPU's tables, and many.
+#: Sizes of buffers whose lines are read in random order: one page of the GPU's tables, and many.
 CHASED_MEBIBYTES = (2, 16, 256)
 _MAX_MEBIBYTES_IN_L2 = 16
 _MAX_CHASED = 1 << 14
@@ -28,7 +28,7 @@ _LINE_WORDS = 32
 
 #: Words from lane to lane of a strided load.
 STRIDES = (1, 8, 32)
-#: The kernel of such loads, and how many a warp has on their way.
+#: The kernel of strided loads, and how many of them a warp has on their way.
 STRIDED, STRIDED_LOADS = "strided_loads<{}, 8>", 8
 
 
@@ -78,7 +78,7 @@ def chain(mebibytes: int) -> np.ndarray:
 
 
 def _chases(gpu: Gpu) -> Iterator[Figure]:
-    """Loads that wait for each other, of lines that the first-level cache has not."""
+    """Loads that wait for each other, of lines that the first-level cache does not have."""
     call, clocks = gpu.kernel("latency.cu", "chase"), gpu.int64(2)
     for mebibytes in CHASED_MEBIBYTES:
         words = chain(mebibytes)

@@ -43,7 +43,7 @@ def measure(gpu: Gpu) -> Iterator[Figure]:
 
 
 def _host_us(gpu: Gpu, launch: Callable[[], Any], count: int = 200) -> float:
-    """Few enough launches that the queue does not fill."""
+    """Host time of a launch, from few enough launches that the queue does not fill."""
     launch()
     gpu.xp.cuda.get_current_stream().synchronize()
     start = time.perf_counter()

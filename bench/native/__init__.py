@@ -27,9 +27,9 @@ _INSTALL = "pip install --group peers (pip 25.1 or later)"
 class Library:
     """A library of one source, `NAME.cu`.
 
-    `includes` are folders of installed packages, `links` libraries of them that it needs at run time.
-    `sources` has a file of this folder for each of these that carries a CUDA runtime of its own: over another
-    runtime, it takes the library's place.
+    `includes` are folders of installed packages, `links` libraries of these packages that are needed at run
+    time. `sources` has a file of this folder for each linked library that carries a CUDA runtime of its own:
+    over another runtime, the file takes that library's place.
     """
 
     name: str
@@ -88,8 +88,8 @@ def nvcc() -> str | None:
 def build(library: Library, architecture: str, folder: Path = BUILD, runtime: Path | None = None) -> Path:
     """Build a library for an architecture ("sm_90"), and put beside it what it needs.
 
-    With `runtime`, a library in place of the CUDA runtime's that is loaded before it, the kernels in it are
-    not compressed, and the library's `sources` are compiled into it.
+    `runtime` is a library that is loaded before it in place of the CUDA runtime's. Then kernels are not
+    compressed, and the library's `sources` are compiled into it.
 
     Raises RuntimeError if it cannot be built, with what the compiler says.
     """

@@ -1,5 +1,6 @@
-// What RAFT's top-k calls of librmm.so, over the CUDA runtime that the program loads: librmm.so carries a runtime
-// of its own, which needs a driver. Memory is cudaMalloc's, as it is by default; limits are not kept.
+// The functions of librmm.so that RAFT's top-k calls, over the CUDA runtime that the program loads: librmm.so
+// carries a runtime of its own, which needs a driver. Memory is cudaMalloc's, as it is by default; limits are
+// not kept.
 #include <cuda_runtime_api.h>
 
 #include <memory>

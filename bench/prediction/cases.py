@@ -24,15 +24,15 @@ from proof.sass.launch import Buffer, Launch, zeros
 from proof.sass.plan import HOPPER, launch_of, memory_of, wait_report
 from proof.sass.rates import NUM_MULTIPROCESSORS
 
-#: Larger problems are run at two smaller sizes: of top-k, elements; of a recurrence, steps. Where each block
-#: has a row of its own, those of a few multiprocessors stand for all: then top-k runs whole up to
+#: Larger problems are run at two smaller sizes: fewer elements of top-k, fewer steps of a recurrence. If each
+#: block has a row of its own, the blocks of a few multiprocessors stand for all: then top-k runs whole up to
 #: `_MAX_BYTES`, because its plan depends on the length of a row.
 _MAX_ELEMENTS = 1 << 26
 _MAX_BYTES = 1 << 29
 STEPS = (2, 4)
-#: Enough rows to keep all multiprocessors busy, be it a lane or a block that owns one.
+#: Enough rows to keep all multiprocessors busy, whether a lane or a block owns a row.
 _MANY_ROWS = 1024
-#: Peers' cases with more elements have no time: one of this many takes a quarter of an hour.
+#: Peers' cases with more elements have no time: a case of this many takes a quarter of an hour.
 MOST_OF_PEERS = 1 << 28
 
 #: The kernels of a problem that was run, with their times.
@@ -74,7 +74,7 @@ class Planned:
 
 
 def seed_of(case: Case) -> int:
-    """The seed of a case's data, whoever computes it."""
+    """The seed of a case's data, the same for cudml and for peers."""
     return zlib.crc32(case.name.encode()) % 1000
 
 
@@ -147,7 +147,7 @@ def _with_steps(params: Params, num_steps: int) -> Params:
 
 
 def beyond(num_steps: int) -> float:
-    """How many times the difference of `STEPS` a recurrence is longer than the larger one, 0 if it is not."""
+    """The steps beyond the larger of `STEPS`, as a multiple of their difference; at least 0."""
     return max(0, num_steps - STEPS[1]) / (STEPS[1] - STEPS[0])
 
 
@@ -192,7 +192,7 @@ def _run(
 ) -> tuple[Times, Times, float]:
     """The kernels of a smaller problem and of a larger one, and how many times their difference is missing.
 
-    They are of the case itself, once, if nothing is missing.
+    If nothing is missing, both are of the case itself, which runs once.
     """
     if operator == "gru" and not repeats(steps) and (factor := beyond(case.steps)):
         calls = planned(operator, case)
@@ -210,7 +210,7 @@ def _name(step: Step) -> str:
 
 
 def _of_kernels(calls: Sequence[Planned], num_steps: int = 0) -> Times:
-    """Of a launch that a plan repeats, the first and the second are run: the others are like the second."""
+    """The kernels of calls. A launch that a plan repeats is run twice: further ones are like the second."""
     found: Times = []
     for call in calls:
         done: dict[int, int] = {}
@@ -226,9 +226,9 @@ def _of_kernels(calls: Sequence[Planned], num_steps: int = 0) -> Times:
 
 
 def fewer_rows(case: Any, most: int) -> tuple[Any, Any, float]:
-    """As `smaller`, for peers: a case of many rows is told by two of fewer, at most `most` elements together.
+    """As `smaller`, for peers: two cases of fewer rows, of at most `most` elements, stand for one of many.
 
-    Which kernels a peer takes depends on a row's length, and on the number of rows where these are few.
+    Which kernels a peer takes depends on a row's length, and on the number of rows if rows are few.
     """
     elements = case.num_rows * case.inner * case.row_length
     more = case.num_rows >> max(0, (elements - 1).bit_length() - most.bit_length() + 1)
@@ -236,8 +236,9 @@ def fewer_rows(case: Any, most: int) -> tuple[Any, Any, float]:
 
 
 def smaller(case: Any) -> tuple[Any, Any, float]:
-    """Two cases of top-k, the smaller first, and how many times their difference is missing; itself twice if
-    it is small.
+    """Two cases of top-k, the smaller first, and how many times their difference is missing.
+
+    A small case is returned twice, with nothing missing.
     """
     lanes = case.num_rows * case.inner
     amount, most = lanes * case.row_length, _MAX_ELEMENTS

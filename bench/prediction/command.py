@@ -2,9 +2,9 @@
 
 Needs CuPy, NVRTC and nvdisasm (the `nvrtc` group). Writes bench/results/predicted-h200.csv; `--check` only
 compares with it, `--micro` predicts the held-out rows of bench/micro, `--peers` other libraries' kernels into
-bench/results/predicted-peers.csv, `--published` puts published times of them on other GPUs beside the model's
-in bench/results/published.csv. `--trace CASE` prints where a warp of a case's kernels spends its clocks,
-by instruction and by line of the source. bench/PREDICTION.md explains the model.
+bench/results/predicted-peers.csv, `--published` puts published times of such kernels on other GPUs beside the
+model's, in bench/results/published.csv. `--trace CASE` prints where a warp of a case's kernels spends its
+clocks, by instruction and by line of the source. bench/PREDICTION.md explains the model.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Problems drawn from an operator's whole domain, and how far the choices between paths are from the best.
 
-The points of a scan are where thresholds are; a planner that is right at those alone is seen here.
+The points of a scan are where thresholds are; drawn problems show whether a planner is right elsewhere, too.
 """
 
 import math
@@ -18,7 +18,7 @@ Value = TypeVar("Value")
 def drawn(scan: Scan[P], count: int, seed: int) -> list[P]:
     """Different points for which the planner takes a path of the scan.
 
-    A larger count of the same seed has the same points first.
+    With the same seed, a larger count begins with the same points.
     """
     random = np.random.default_rng(seed)
     found: dict[P, None] = {}
@@ -39,7 +39,7 @@ def log_uniform(random: np.random.Generator, least: int, most: int) -> int:
 
 
 def one(random: np.random.Generator, *choices: Value) -> Value:
-    """One of the choices, each as likely; one that is there twice is twice as likely."""
+    """One of the choices, each equally likely; a choice that is given twice is twice as likely."""
     return choices[random.integers(len(choices))]
 
 

@@ -45,7 +45,7 @@ _NAMES = {
 def _kernels(file: str) -> dict[str, Kernel]:
     """The kernels of a file, as `Gpu.kernel` compiles them."""
     path = figures.HERE / file
-    # What is kept of a text is found by the text alone, so it has the hash of the headers, too.
+    # The cache finds compiled code by its text alone, so the text has the hash of the headers, too.
     text = f"{path.read_text()}// With its headers: {source_hash(str(path))}\n"
     made = compiled_text(text, HOPPER.name, _NAMES[file])
     code, facts = decode(made.cubin), cubin.kernels_of(made.cubin)

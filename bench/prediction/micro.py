@@ -36,7 +36,7 @@ class Comparison:
 
     @property
     def group(self) -> str:
-        """Its group of `rows.GROUPS`."""
+        """The row's group of `rows.GROUPS`."""
         return group_of(self.name)
 
     @property
@@ -97,8 +97,9 @@ def summary(rows: Sequence[Comparison]) -> list[str]:
 
 
 def failures(rows: Sequence[Comparison]) -> list[str]:
-    """The rows and the groups whose errors are above their bars, and the mean's; medians and the mean are of
-    groups that are there whole.
+    """The rows and the groups whose errors are above their bars, and the mean error if it is above its bar.
+
+    A median is compared only if all rows of its group are there, the mean only if all held-out rows are.
     """
     found = []
     every = Counter(map(group_of, held_out()))

@@ -22,11 +22,11 @@ NEXT_LAUNCH_US = 1.472
 COLD_US = 0.8
 
 #: Multiprocessors on which clusters of a number of blocks find room, with one large block on each; the others
-#: are where a part of the chip does not divide by the cluster. Measured, rows `active at once` of 200 KiB.
+#: are in parts of the chip that do not divide by the cluster. Measured, rows `active at once` of 200 KiB.
 CLUSTER_MULTIPROCESSORS = {1: NUM_MULTIPROCESSORS, 2: 66 * 2, 4: 30 * 4, 8: 15 * 8}
 
-#: Waves of blocks that are run, and as many again, if there are more than both; the number of
-#: multiprocessors; the number of neighbouring blocks in a sample.
+#: Waves of blocks that are run, once this number and once twice as many, if there are more; multiprocessors
+#: that run; neighbouring blocks in a sample.
 _SAMPLED_WAVES = 2
 _NEIGHBOURS = 4
 _GROUP = 16
@@ -48,7 +48,7 @@ COUNTS = ("instructions", "l1_sectors", "l2_sectors", "memory_sectors", "barrier
 class Prediction:
     """The time of a launch, or of several one after another.
 
-    Clocks are of the multiprocessor with the most work; `limits` has the least it would take if nothing but
+    Clocks are of the multiprocessor with the most work; `limits` has the clocks that it would take if only
     one resource bounded it. `counts` are by the names in `COUNTS`. `clock_hz` is that of the GPU.
     """
 
@@ -96,20 +96,21 @@ class SecondLevel:
         self._left: list[Buffer] = []
 
     def before(self, launch: Launch) -> Launch:
-        """The launch with the buffers that are there when it starts; those that it uses are there after."""
+        """The launch with the buffers that are in the L2 when it starts; its own are there afterwards."""
         found = replace(launch, in_l2=[b for b in launch.buffers if b in self._left])
         self.touch(launch.bound)
         return found
 
     def touch(self, buffers: Sequence[Buffer]) -> None:
-        """Use buffers: they stay with those before if all fit, alone if these do, else none is known to."""
+        """Use buffers: they stay with earlier ones if all fit, alone if only they fit, else none is known
+        to."""
         others = [b for b in self._left if b not in buffers]
         choices = ([*others, *buffers], [*buffers])
         self._left = next((c for c in choices if sum(b.array.nbytes for b in c) <= L2_BYTES), [])
 
 
 def in_order(parts: Iterable[tuple[Hashable, Prediction]]) -> Prediction:
-    """The time of a call's launches; a kernel, known by a name, is cold but once."""
+    """The time of a call's launches; a kernel, known by a name, is cold only once."""
     known: set[Hashable] = set()
     found = []
     for name, part in parts:
@@ -119,7 +120,7 @@ def in_order(parts: Iterable[tuple[Hashable, Prediction]]) -> Prediction:
 
 
 def num_usable(launch: Launch, gpu: Gpu = H200) -> int:
-    """Number of multiprocessors that can have a block: whole clusters, as large a part as of an H200."""
+    """Number of multiprocessors that can have a block: whole clusters, the same part as of an H200."""
     of_h200 = CLUSTER_MULTIPROCESSORS[launch.cluster_blocks]
     return (
         of_h200
@@ -194,7 +195,7 @@ def _spread(launch: Launch, count: int) -> list[int]:
 def extrapolated(less: Prediction, more: Prediction, factor: float) -> Prediction:
     """The time of a launch on a larger problem than two that were run: on the line through both.
 
-    `factor` is how many times the difference of the two it is beyond the larger one.
+    `factor` is the size beyond the larger one, as a multiple of the difference of the two.
     """
     return more.combined(less, lambda large, small: large + factor * (large - small))
 

@@ -2,7 +2,7 @@
 CUDA runtime, and PyTorch's GRU cells at the limits of the device.
 
 `python -m bench predict --peers` writes bench/results/predicted-peers.csv. A result that was executed is
-checked before its time is told; where there is none, the row says why.
+checked before its time is told; if there is no time, the row says why.
 """
 
 import ctypes
@@ -38,12 +38,12 @@ from proof.sass.plan import HOPPER
 
 TABLE = RESULTS / "predicted-peers.csv"
 
-#: Of top-k by peer: its library, and the package whose version is its own.
+#: Peers of top-k: the library of each, and the package whose version is the peer's.
 PEERS = {"cub.DeviceTopK": ("cub", "nvidia-cuda-cccl"), "raft.select_k": ("raft", "libraft-cu13")}
-#: Of GRU.
+#: The peer of GRU.
 TORCH = "torch, GRU cells"
 
-#: Many rows of more elements than these are told by fewer.
+#: Cases of many rows with more elements than this are predicted from fewer rows.
 _MOST_TOGETHER = 40_000_000
 
 
@@ -207,7 +207,7 @@ def peers_of(operator: str, case: Any) -> list[str]:
 def main(operator: str | None, names: str, check: bool, peer: str = "") -> int:
     """Predict the peers of the cases whose names contain a text, and write or compare.
 
-    A peer that is not here is named, but does not take the place of a recorded time.
+    A peer that is not installed is printed, but its row does not replace a recorded time.
     """
     rows, recorded = [], read()
     for row in rows_of(operator, names, peer):

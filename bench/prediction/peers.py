@@ -23,7 +23,7 @@ OPERATORS = ("slice", "reverse_subsequences")
 #: The machine keeps the registers of every block of a run, 300 KB each here.
 _BLOCKS_AT_ONCE = 1024
 
-#: Of an H200. Memory that nobody uses takes none of the host's.
+#: Memory of an H200. What is not used takes no memory of the host.
 _MEMORY_BYTES = 141 << 30
 
 
@@ -85,10 +85,10 @@ def main(operator: str, names: Sequence[str]) -> None:
 
 
 def run_all(launches: Sequence[Launch]) -> None:
-    """Run launches of which some read the indices that others wrote.
+    """Run launches, some of which read the indices that others wrote.
 
-    Those of the most blocks run the blocks of which a time is predicted, which have the same elements in each
-    of them. The others run whole.
+    The launches of the most blocks run only the blocks by which a time is predicted, which have the same
+    elements in each of these launches. The other launches run whole.
     """
     most = max((launch.num_blocks for launch in launches), default=0)
     largest = [launch for launch in launches if launch.num_blocks == most]
@@ -100,8 +100,8 @@ def run_all(launches: Sequence[Launch]) -> None:
 
 
 def _predicted(steps: list[Launch | Step]) -> Prediction:
-    """The time of a call. The last launch is predicted first, for it runs on what those before it left, and
-    CuPy adds indices up in place: a launch that runs once more spoils them."""
+    """The time of a call. The last launch is predicted first, because it runs on what those before it left,
+    and CuPy adds indices up in place: a launch that runs once more spoils them."""
     run_all([step for step in steps if isinstance(step, Launch)])
     second_level = SecondLevel()
     ready = [second_level.before(step) if isinstance(step, Launch) else step for step in steps]

@@ -3,16 +3,16 @@
 Prints the points with their times, then those for which another path takes 10 % less, and for top-k jumps of
 more than 1.5 times between neighbouring sizes. Times are predicted for an H200, which needs CuPy, NVRTC and
 nvdisasm (the `nvrtc` group) and no GPU. `--random N --seed S` draws problems from the operator's
-whole domain instead, and ends with how far the choices are from the best; of top-k by corrected times, as
-many times longer as those of each path were measured to be. If the options choose no points,
+whole domain instead, and ends with how far the choices are from the best; for top-k by corrected times, which
+are the predicted ones multiplied by the measured ratio of each path. If the options choose no points,
 bench/results/OPERATOR_scan.csv gets them. With `--measure` they are measured on this GPU, whose table is
 GPU-OPERATOR_scan.csv, and all paths have to give the same result.
 
 `--random N --seed S --write` tunes the numbers of the operator's choice by the drawn problems, the scan's
 points and those measured on an H200, and writes the file of cudml/operators/choices/, if they choose better
 for others: problems of seed S + 1, an eighth as many and at least 60, and every eighth measured point. For
-top-k, slices and reversals it grows a decision tree (scikit-learn, of the `bench` group). Of ten times N
-drawn problems, the N whose path is the least certain are predicted then, and added to the known ones in
+top-k, slices and reversals it grows a decision tree (scikit-learn, of the `bench` group). From ten times N
+drawn problems, the N whose path is the least certain are then predicted, and added to the known ones in
 bench/results/OPERATOR_drawn.csv.
 """
 
@@ -47,8 +47,8 @@ _HELD_OUT = 8
 def main(arguments: list[str]) -> int:
     """Print the scan.
 
-    Returns 1 if a prediction finds a jump or a dear choice, or nothing can be predicted; of a measurement, if
-    the paths of a point do not agree.
+    Returns 1 if a prediction finds a jump or a dear choice, or nothing can be predicted; after a measurement,
+    if the paths of a point do not agree.
     """
     parser = _parser()
     options = parser.parse_args(arguments)
@@ -154,7 +154,7 @@ def _print_findings(scan: Scan[Any], rows: list[Any]) -> list[str]:
 
 
 def _points(scan: Scan[Any], options: argparse.Namespace) -> list[Point]:
-    """Those of the operator's table, of top-k's options, or drawn ones."""
+    """The points of the operator's table, of top-k's options, or drawn ones."""
     if options.random:
         return drawn(scan, options.random, options.seed)
     if not getattr(options, "rows", None):

@@ -25,7 +25,7 @@ GPUS = {gpu.name: gpu for gpu in (H100_PCIE,)}
 
 @dataclass(frozen=True)
 class Row:
-    """A published time; the predicted one is 0 where `note` says why there is none.
+    """A published time; the predicted one is 0 if `note` says why there is none.
 
     The case is a row of int8 keys with int8 values, and how many of the largest are chosen.
     """
@@ -44,7 +44,7 @@ class Row:
 
     @property
     def error(self) -> float:
-        """Of the predicted time; below zero, it is too short."""
+        """The error of the predicted time; below zero, the time is too short."""
         return self.predicted_us / self.published_us - 1
 
     def __str__(self) -> str:
@@ -105,7 +105,7 @@ def _run(row: Row, gpu: Gpu, library: ctypes.CDLL) -> Row:
 
 
 def check(keys: np.ndarray, values: np.ndarray, chosen_keys: np.ndarray, chosen: np.ndarray) -> None:
-    """The chosen keys are the largest, and pairs are as often there as they were chosen."""
+    """Raise unless the chosen keys are the largest, and each chosen pair is in the row as often as chosen."""
     k = chosen_keys.size
     largest = np.sort(np.partition(keys, keys.size - k)[-k:])
     if not np.array_equal(np.sort(chosen_keys), largest):

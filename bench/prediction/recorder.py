@@ -11,8 +11,8 @@ from proof.runtime import library as stand_in
 from proof.sass.launch import Buffer, Launch, run
 from proof.sass.rates import H200, Gpu
 
-#: Launches of more blocks a multiprocessor are sampled, as blocks that start late share nothing with those
-#: that started first.
+#: Launches of more blocks a multiprocessor are sampled, because blocks that start late share nothing with
+#: those that started first.
 _JOINT_WAVES = 8
 #: The machine keeps the registers of every block of a run, 300 KB each.
 _BLOCKS_AT_ONCE = 1024
@@ -22,8 +22,8 @@ _BLOCKS_AT_ONCE = 1024
 class Row:
     """A case and a peer: the predicted time, or why there is none.
 
-    `time_us` is 0 where `note` says why. `launches` counts fills and copies, too. `contract` is what the
-    peer's result may differ in.
+    `time_us` is 0 if `note` says why there is none. `launches` counts fills and copies, too. `contract` is
+    what the peer's result may differ in.
     """
 
     case: str
@@ -50,8 +50,8 @@ class Row:
     ) -> "Row":
         """The row with the time of a case, on the line through two smaller ones.
 
-        `factor` is how many times their difference is missing; 0 if the case itself is both. `executed` is a
-        time, or why there is none.
+        `factor` is how many times their difference is missing; 0 if the case itself is both. `executed` gives
+        the time of a case, or why there is none.
         """
         times = []
         for case in (less, more) if factor else (more,):
@@ -70,8 +70,8 @@ class Recorder:
     """Runs the launches of a program and predicts their time: each kernel is cold once, and the L2 keeps what
     fits, as in calls of cudml.
 
-    With `samples`, launches of many blocks run only those of which the time is predicted; `is_sampled` says
-    whether there was one.
+    With `samples`, launches of many blocks run only the blocks by which the time is predicted; `is_sampled`
+    says whether there was such a launch.
     """
 
     def __init__(self, gpu: Gpu = H200) -> None:

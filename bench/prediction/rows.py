@@ -62,7 +62,8 @@ class Group:
     worst: float
 
 
-#: Where blocks wait for each other, bars are goals; elsewhere what the model reached before it knew of that.
+#: For groups in which blocks wait for each other, bars are goals; for the others, they are what the model
+#: reached before it knew of contention.
 GROUPS = {
     "streaming": Group(r"(filter|copy kernel|read|memset|cudaMemcpyAsync)\b.*", 0.02, 0.16),
     "histograms": Group(r"histogram of .*", 0.03, 0.175),

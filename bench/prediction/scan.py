@@ -62,7 +62,7 @@ class Point(abc.ABC):
         return {}
 
     def check(self, operands: Mapping[str, Any], results: Mapping[str, Mapping[str, Any]]) -> None:
-        """Compare the outputs by path and member, which all have to have the same bits.
+        """Compare the outputs by path and member; all paths have to give the same bits.
 
         Raises
         ------
@@ -81,7 +81,7 @@ class Point(abc.ABC):
 
     @property
     def kind(self) -> str:
-        """What, beside the path, predictions differ from measured times by."""
+        """What the ratio of measured to predicted times depends on, beside the path."""
         return ""
 
     @property
@@ -147,13 +147,13 @@ class Row(Generic[P]):
 class Choosing(abc.ABC, Generic[P, Numbers]):
     """A choice by numbers or by a tree, which `--write` makes from known times.
 
-    `problem_of` says what of a point the choice sees, `choose_path` is the operator's.
+    `problem_of` gives the part of a point that the choice sees; `choose_path` is the operator's.
     """
 
     numbers: Numbers
     problem_of: Callable[[P], Any]
     choose_path: Callable[[Any, Limits, Numbers], Choice[Any]]
-    #: The fields of numbers that are of a GPU's times, and are kept.
+    #: The fields of numbers that come from a GPU's times, and are kept.
     measured: tuple[str, ...] = ()
 
     def choose(self, problem: Any, numbers: Numbers) -> str:
@@ -180,7 +180,7 @@ class Scan(Generic[P]):
 
     `draw` makes a point of the operator's whole domain from random numbers. `findings` are an operator's own,
     beside points for which another path takes less time. `corrects` says whether times corrected by measured
-    points choose better for others that were measured. `served` are points that a choice knows beside drawn
+    points choose better for other measured points. `served` are points that a choice knows beside the drawn
     ones.
     """
 
@@ -218,10 +218,10 @@ class Scan(Generic[P]):
         return [replace(row, times=known.get(row.point, row.times)) for row in rows]
 
     def corrected(self, rows: Iterable[Row[P]], measured: Iterable[Row[P]] | None = None) -> list[Row[P]]:
-        """The rows, with times as many times longer as those of the path were measured to be, if that pays.
+        """The rows, with times multiplied by the measured ratio of their path, if that pays.
 
-        It is the median of the points of a kind that were measured and predicted; those of the table unless
-        `measured` is given.
+        The ratio is the median of measured over predicted times of a kind of points: those of the measured
+        table, unless `measured` is given.
         """
         if not self.corrects:
             return [*rows]
@@ -242,7 +242,7 @@ class Scan(Generic[P]):
     def chosen(self, point: P, limits: Limits = HOPPER.limits) -> str:
         """The path that the planner takes.
 
-        Raises ValueError if it is not one of those that are compared.
+        Raises ValueError if that is not one of the compared paths.
         """
         chosen = point.plan(limits=limits)
         for name, plan in self.plans(point, limits).items():
@@ -259,7 +259,7 @@ class Scan(Generic[P]):
         return Row(point, chosen, {name: round(time, 2) for name, time in times.items()})
 
     def plans(self, point: P, limits: Limits = HOPPER.limits) -> dict[str, Plan]:
-        """The plans of the paths that can do it."""
+        """The plans of the paths that can do the point."""
         found = {}
         for name in self.names:
             try:
@@ -363,8 +363,8 @@ def _kept(
 ) -> Prediction:
     """The prediction of a launch, kept on disk by what decides it, so that a scan repeats what changed.
 
-    A launch that has to run may read what those before it wrote. If their predictions were kept, they are
-    among the `skipped` ones, and run first.
+    A launch that has to run may read what earlier launches wrote. Earlier launches whose predictions were
+    kept are in `skipped`, and run first.
     """
     shape = (launch.grid, launch.block, launch.shared_bytes, launch.cluster_blocks, launch.resident_blocks)
     contents = (step.buffers, [b in launch.in_l2 for b in launch.buffers], point.contents)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from bench.prediction import native_peers, table
 from bench.prediction.rows import GROUPS
 
-#: By what binds a launch, the most that a row that proves the model may be off: of copies and filters, where
-#: memory binds, and of all rows elsewhere. Times that are nearer to each other are a tie.
+#: The most that a row of the proof may be off, by what binds a launch: a row of copies and filters if memory
+#: binds, else any row. Times that differ by less are a tie.
 WORST_ERROR = {"DRAM": GROUPS["streaming"].worst}
 WORST_ERROR_ELSEWHERE = max(group.worst for group in GROUPS.values())
 

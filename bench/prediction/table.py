@@ -15,7 +15,7 @@ _TITLE = "# Predicted, not measured."
 #: A dataclass of texts and numbers, a column for each member.
 R = TypeVar("R")
 
-#: The relative change of a case's time from which on the table differs.
+#: The relative change of a case's time above which the table differs.
 TOLERANCE = 0.05
 
 
@@ -23,9 +23,9 @@ TOLERANCE = 0.05
 class Row:
     """A case: its predicted and minimum time, its bound, and its use of resources.
 
-    `limit_us` is the case's bytes over the bandwidth of memory. `lane_instructions` are those of a byte.
-    Pipes are shares of the time in which a multiprocessor works. Sectors are of 32 bytes. `cupy_us` is what
-    CuPy's own kernels would take, 0 where they were not predicted.
+    `limit_us` is the case's bytes over the bandwidth of memory. `lane_instructions` are per byte. Pipes are
+    shares of the time in which a multiprocessor works. Sectors are of 32 bytes. `cupy_us` is what CuPy's own
+    kernels would take, 0 where they were not predicted.
     """
 
     operator: str

@@ -28,14 +28,15 @@ from bench.sources import Source
 from proof.runtime import absent, fat_binary
 from proof.runtime import library as stand_in
 
-#: By operator, of the peers in bench/.
+#: PyTorch's peers in bench/, by operator.
 PEERS = {
     "top_k": ("torch.topk", "torch.argmax"),
     "slice": ("torch",),
     "reverse_subsequences": ("torch.gather",),
 }
-#: What only moves elements runs a sample of blocks from this many elements on, checked where they wrote.
-#: Of top-k, a million elements take two seconds: many rows are told by fewer from this many elements on.
+#: Operators that only move elements run a sample of blocks from this number of elements on, and the bytes
+#: that these wrote are checked. A million elements of top-k take two seconds: cases of many rows are
+#: predicted from fewer rows above this number of elements.
 _MIN_SAMPLED = {"slice": 1 << 22, "reverse_subsequences": 1 << 22}
 _MOST_TOGETHER = (1 << 23) - 1
 #: Cases with more bytes of input do not run at all. A reversal has a position of 64 bits for each element.
@@ -69,7 +70,7 @@ def unavailable() -> str | None:
 
 
 def version() -> str:
-    """Of the PyTorch for CUDA, "" if there is none."""
+    """The version of PyTorch for CUDA, "" if there is none."""
     found = folder()
     names = sorted(path.name for path in found.glob("torch-*.dist-info")) if found else []
     return names[0].removeprefix("torch-").removesuffix(".dist-info") if names else ""

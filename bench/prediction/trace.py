@@ -29,8 +29,8 @@ _OTHERS = "other warps"
 class Issued:
     """An instruction that the warp issued.
 
-    `waits` has the clocks since the one before by what they were waited for: `Cause` in words, of a result
-    with the line of the instruction that gave it, and other warps, which were issued instead.
+    `waits` has the clocks since the instruction before, by what was waited for: `Cause` in words, for a
+    result with the line of the instruction that gave it, and other warps, which issued instead.
     """
 
     clock: int
@@ -99,7 +99,7 @@ def traced(step: KernelLaunch, launch: Launch, warp: int = 0) -> Trace:
 
 
 def traces(operator: str, case: Any, warp: int = 0) -> Iterator[Trace]:
-    """A warp of each kernel of a case, or of the smaller one from which the case is predicted."""
+    """A warp of each kernel of a case, or of the smaller case from which it is predicted."""
     num_steps = 0
     if operator == "top_k":
         case = smaller(case)[1]

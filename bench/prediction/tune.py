@@ -21,15 +21,16 @@ from cudml.plans import Limits
 P = TypeVar("P", bound=Point)
 Numbers = TypeVar("Numbers")
 
-#: What a number is multiplied by; it also becomes the next one up and down.
+#: Factors of a number that are tried; the next integers up and down are tried, too.
 _FACTORS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.11, 1.25, 1.4, 1.7, 2)
 #: Rounds over all numbers, at most.
 _MOST_ROUNDS = 5
 #: The least sum of logarithms of regrets that a change has to gain.
 _LEAST_GAIN = 0.1
-#: The part of a regret's logarithm beyond this counts four times: a slow choice is worse than slower ones.
+#: The part of a regret's logarithm beyond this counts four times: one slow choice is worse than several
+#: slightly slower ones.
 _NOTABLE, _MORE_TIMES = math.log(1.08), 3
-#: Paths that take more times the chosen one's are not predicted, and count as this slow.
+#: Paths that take more than this multiple of the chosen one's time are not predicted, and count as this slow.
 MOST_KNOWN = 2.5
 
 
@@ -66,7 +67,7 @@ class Tuning(Generic[P, Numbers]):
         ]
 
     def costs(self, numbers: Numbers) -> list[float]:
-        """What each problem adds to the sum that is made least: its regret's logarithm, more if large."""
+        """What each problem adds to the minimised sum: its regret's logarithm, more if that is large."""
         unknown = float(costs_of(math.log(MOST_KNOWN)))
         return [
             costs.get(self._choose(problem, numbers), unknown)
@@ -129,7 +130,7 @@ class ByNumbers(Choosing[P, Numbers]):
 
 
 def costs_of(log_regrets: Any) -> Any:
-    """What regrets with these logarithms add to the sum that is made least."""
+    """What regrets with these logarithms add to the minimised sum."""
     return log_regrets + _MORE_TIMES * np.maximum(0, log_regrets - _NOTABLE)
 
 

@@ -44,7 +44,7 @@ def one_launch(grid: int) -> float:
 
 
 def two_launches(grid: int) -> float:
-    """Microseconds of two of them."""
+    """Microseconds of two empty kernels."""
     return LAUNCH_US + NEXT_LAUNCH_US + 2 * _empty(grid)
 
 
@@ -135,7 +135,7 @@ def remote_load(rank: int, size: int) -> float:
     return _number(clocks) / _ROUNDS
 
 
-#: What a row's name is like, its unit, and the function of what the pattern finds.
+#: The pattern of a row's name, its unit, and the function of the pattern's groups.
 ROWS: tuple[tuple[str, str, Callable[..., float]], ...] = (
     (r"empty kernel, (\d+) blocks of 256 threads", "us", one_launch),
     (r"two empty kernels, (\d+) blocks of 256 threads", "us", two_launches),

@@ -124,7 +124,7 @@ class Point(scan.Point):
 
 
 def points() -> list[Point]:
-    """The committed ones."""
+    """The points of the committed table."""
     found = []
     for batch in (1, 8, 64, 128, 256):
         found += [Point("float32", batch, hidden) for hidden in (64, 96, 104, 128, 136, 160, 168, 192)]

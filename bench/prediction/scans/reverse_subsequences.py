@@ -34,8 +34,8 @@ from proof.sass.plan import HOPPER
 #: Paths of a GPU; lanes of one element are copied by a path of slices.
 NAMES = tuple(name for name in PATHS if name not in ("serial", "serial_columns", "copy"))
 
-#: Large outputs: lanes between gaps that the gather moves if they are shorter, by item, rows of one length
-#: that strips move, and the narrowest rows of strips.
+#: Sizes in bytes around which points of large outputs lie: by item, lanes between gaps, which the gather
+#: moves if they are shorter, and rows of one length, which strips move; and the narrowest rows of strips.
 _LANE_BYTES = {1: 40, 2: 64, 4: 128, 8: 256, 16: 512}
 _ROW_BYTES = {1: 40, 2: 64, 4: 192, 8: 256, 16: 512}
 _STRIP_ROW_BYTES = 5
@@ -91,7 +91,7 @@ class Point(scan.Point):
 
 
 def points() -> list[Point]:
-    """The committed ones."""
+    """The points of the committed table."""
     found = []
     for item in BITS_BY_SIZE:
         for size in near(BOX_TILE_BYTES, item, (0.001, 0.008, 0.06, 0.5, 0.9, 1.5)):

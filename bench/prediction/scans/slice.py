@@ -31,7 +31,7 @@ from cudml.tensors import TensorDesc
 from proof.sass.launch import zeros
 from proof.sass.plan import HOPPER
 
-#: Paths of a GPU; when the driver copies rests on measured times.
+#: Paths of a GPU, without the driver's copy, whose choice rests on measured times.
 NAMES = tuple(name for name in PATHS if name not in ("serial", "driver"))
 
 #: Bytes of an output: enough that the launch is a small part of the time.
@@ -40,7 +40,7 @@ NUM_BYTES = 128 << 20
 #: Bytes of a drawn output, at most; with steps between its items, the source has up to eight times as many.
 _MAX_DRAWN_BYTES = 64 << 20
 
-#: Sizes around which points lie, by item: runs, and outputs that are so small that they are gathered.
+#: Sizes around which points lie, by item: runs, and outputs small enough to be gathered.
 _RUN_BYTES = {1: 96, 2: 192, 4: 512, 8: 1024, 16: 870}
 _GATHERED_RUN_BYTES = {1: 1 << 20, 2: 32 << 20, 4: 40 << 20, 8: 32 << 20, 16: 32 << 20}
 _GATHERED_MATRIX_BYTES = {1: 1 << 20, 2: 1 << 19, 4: 1 << 19, 8: 1 << 19, 16: 1 << 19}
@@ -92,7 +92,7 @@ def near(least: int, item: int, factors: Iterable[float] = (0.5, 1, 1.5, 4)) -> 
 
 
 def points() -> list[Point]:
-    """The committed ones."""
+    """The points of the committed table."""
     found = []
     for item, least in _RUN_BYTES.items():
         for row in near(least, item):
@@ -165,7 +165,7 @@ _BY_TREE = ByTree(
     choose_path=choose_path,
     features_of=features_of,
     paths={name: PATHS[name] for name in NAMES},
-    # As many as of reversals; other numbers were not tried.
+    # The number for reversals; others were not tried.
     most_leaves=600,
 )
 

@@ -1,7 +1,7 @@
 """Top-k over lengths and k: the path that the planner chooses, and the predicted time of each that can do it.
 
-A line is what differs in the length alone, or in k alone. It has powers of two, and both sides of every
-change of kernels between them, where a wrong threshold would show.
+The points of a line differ in the length alone, or in k alone. A line has powers of two, and both sides of
+every change of kernels between them, where a wrong threshold would show.
 """
 
 import functools
@@ -30,7 +30,7 @@ from cudml.tensors import TensorDesc
 from proof.sass.launch import zeros
 from proof.sass.plan import HOPPER
 
-#: The most times that one size may take of what its neighbour takes, beyond the ratio of both sizes.
+#: The most times as long that a size may take as its neighbour, beyond the ratio of both sizes.
 MOST_JUMP = 1.5
 
 #: Paths of a GPU.
@@ -60,7 +60,7 @@ class Point(scan.Point):
     row_length: int
     k: int
 
-    #: What a table and a text call rows that are not of equal lengths and in any order.
+    #: What tables and texts call ragged or ascending rows; empty for other rows.
     mark: ClassVar[str] = ""
 
     def __str__(self) -> str:
@@ -144,7 +144,7 @@ class Lines:
         return found
 
 
-#: What the committed table has.
+#: The lines of the committed table.
 GRID = (
     Lines("rows", "float32", (1, 64), (8, 100)),
     Lines("rows", "float32", (1024, 16384), (1, 8, 32, 100, 1000), (256, 1024), 1 << 12),
@@ -206,7 +206,7 @@ def _input(dtype: str, count: int) -> np.ndarray:
 
 
 def jumps(rows: Iterable[Row[Point]]) -> Iterator[str]:
-    """Neighbours on a line: one takes much longer than its size explains."""
+    """Neighbours on a line, one of which takes much longer than its size explains."""
     yield from _jumps(rows, "row_length")
     yield from _jumps(rows, "k")
 
@@ -242,7 +242,7 @@ class RaggedPoint(Point):
         )
 
     def operands(self) -> dict[str, np.ndarray]:
-        """Those of even rows, and lengths that are as likely each."""
+        """The operands of even rows, and lengths, each equally likely."""
         lengths = np.random.default_rng(1).integers(
             0, self.row_length, self.num_rows, np.uint32, endpoint=True
         )
@@ -286,7 +286,7 @@ def draw(random: np.random.Generator) -> Point:
 
 
 def served() -> list[Point]:
-    """The benchmark's problems, ascending rows among them, but for those larger than any that is drawn."""
+    """The benchmark's problems, ascending rows among them, except those larger than any drawn problem."""
     points: set[Point] = set()
     for case in CASES:
         if case.inner == 1:
