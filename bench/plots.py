@@ -206,8 +206,7 @@ def measured_times() -> dict[tuple[str, str], dict[str, float]]:
 
 
 def gru_bound_us(case: GruCase, limit_us: float) -> float:
-    """The time that no kernel on an H200 can beat: an empty launch, and the most of bytes, arithmetic and
-    waits.
+    """The time that no kernel on an H200 can beat: an empty launch, and the most of bytes, arithmetic, waits.
 
     Each step waits for the one before. The wait takes at least a barrier of a block if the recurrent weights
     of a direction fit a multiprocessor, else a word from one block to the nearest other. A step has two waits

@@ -17,8 +17,7 @@ from bench.targets import library_of, to_numpy, to_torch
 
 @dataclass(frozen=True, kw_only=True)
 class TopKCase(Case):
-    """`k` of every lane of `row_length` elements that are `inner` apart; if `inner` is 1, the axis is the
-    last."""
+    """`k` of every lane of `row_length` elements, `inner` apart; if `inner` is 1, the axis is the last."""
 
     num_rows: int
     row_length: int

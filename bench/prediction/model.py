@@ -102,7 +102,7 @@ class SecondLevel:
         return found
 
     def touch(self, buffers: Sequence[Buffer]) -> None:
-        """Use buffers: they stay with earlier ones if all fit, alone if only they fit, else none is known
+        """Use buffers: they stay with earlier ones if all fit, else alone if they fit, else none is known
         to."""
         others = [b for b in self._left if b not in buffers]
         choices = ([*others, *buffers], [*buffers])
