@@ -102,8 +102,7 @@ class SecondLevel:
         return found
 
     def touch(self, buffers: Sequence[Buffer]) -> None:
-        """Use buffers: they stay with earlier ones if all fit, else alone if they fit, else none is known
-        to."""
+        """Use buffers: earlier ones stay if all fit, else only these if they fit, else none is known to."""
         others = [b for b in self._left if b not in buffers]
         choices = ([*others, *buffers], [*buffers])
         self._left = next((c for c in choices if sum(b.array.nbytes for b in c) <= L2_BYTES), [])
