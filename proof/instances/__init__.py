@@ -2,9 +2,9 @@
 
 One module for each operator, named as in `cudml/operators/`. It has `descriptors()`, whose plans reach
 every instance of the operator's kernels on every architecture, and `any_descriptor(rng)`, which gives
-random ones, so that an instance missing from the former is found. It may have `PROMISES`: what the machine
-code of a kernel has wherever it is compiled, by the kernel's function name; and `plans(descriptor, limits)`,
-if a descriptor has not one plan, the chosen one, but those of several paths, or none on some devices.
+random ones, so that an instance missing from the former is found. It may have `PROMISES`, by function name:
+properties that the machine code of a kernel has on every architecture. It may also have
+`plans(descriptor, limits)`, if a descriptor has the plans of several paths, or none on some devices.
 """
 
 import functools
@@ -27,9 +27,9 @@ class Promise:
 
     `wide_loads`, `wide_stores`: global accesses of 16 bytes. `matrix`: matrix instructions.
     `max_registers`: the most registers a thread takes, None for as many as the compiler likes.
-    `min_warps`: warps that a multiprocessor holds at least. `min_flight_kib`: KiB that the loads of all
-    these bring at once at least, on that way through the kernel which has most of them. To copy at the speed
-    of the memory takes 48 on an H200 and 16 on an A100 (NVIDIA's CCCL,
+    `min_warps`: the fewest warps that a multiprocessor holds. `min_flight_kib`: the fewest KiB that the loads
+    of all these warps have in flight, on the way through the kernel with the most loads. A copy at the speed
+    of the memory needs 48 on an H200 and 16 on an A100 (NVIDIA's CCCL,
     `cub/device/dispatch/tuning/tuning_transform.cuh`).
     """
 
@@ -56,7 +56,7 @@ def promise_of(launch: KernelLaunch) -> Promise:
 
 
 def tensors_by_member(descriptor: Any) -> Mapping[str, Any]:
-    """The members of a descriptor; of a stack of GRU layers, its tensors, those of every layer among them."""
+    """The members of a descriptor; for a stack of GRU layers, its tensors, including those of every layer."""
     return dict(descriptor.tensors) if isinstance(descriptor, StackDesc) else vars(descriptor)
 
 

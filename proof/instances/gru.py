@@ -58,10 +58,10 @@ _SIZES = (
     (16, 2, 40, 40),
 )
 
-#: The same of layers that run both ways.
+#: The same for bidirectional layers.
 _BOTH_WAYS = ((33, 5, 32, 169),)
 
-#: T, N and I of the layers that are on top of each other, too.
+#: T, N and I of the layers that are also stacked.
 _STACKED = (16, 2, 40)
 
 _TYPES: tuple[ElementType, ...] = (DataType.FLOAT32, DataType.FLOAT16, ExtendedType.BFLOAT16)
@@ -89,7 +89,7 @@ def plans(descriptor: GruDesc | StackDesc, limits: Limits) -> list[Plan]:
 
 
 def _stack(layer: GruDesc) -> StackDesc:
-    """A layer twice."""
+    """Two copies of a layer, one on the other."""
     tensors = {name: one for name, one in vars(layer).items() if isinstance(one, TensorDesc)}
     for name in ("hidden_init_tensor", "output_single_tensor"):
         _, _, *sizes = tensors[name].sizes

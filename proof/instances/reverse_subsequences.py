@@ -14,7 +14,7 @@ from cudml.tensors import TensorDesc, packed_strides
 from proof.instances import Promise, by_every_path, random_size
 from proof.instances.slice import any_strides
 
-#: Lanes and rows move in words of 16 bytes whatever their items; boxes and columns are loaded so.
+#: Lanes and rows move in words of 16 bytes whatever their items; boxes and columns are loaded in such words.
 PROMISES = {
     "reverse_lanes": Promise(wide_loads=True, wide_stores=True, min_warps=24, min_flight_kib=48),
     "reverse_rows": Promise(wide_loads=True, wide_stores=True, min_warps=24, min_flight_kib=48),

@@ -16,14 +16,14 @@ from proof.instances import Promise, by_every_path, random_size
 from proof.instances.slice import any_strides
 from proof.sass.architectures import ARCHITECTURES
 
-#: Columns as many as blocks of one architecture filter at once if two share each of them.
+#: As many columns as the blocks of one architecture filter at once if two blocks share each column.
 _SHARED_COLUMNS = tuple(
     ((10_000, COLUMNS * architecture.num_multiprocessors), 0, k)
     for architecture in ARCHITECTURES
     for k in (32, 64, 128)
 )
 
-#: Rows as many as groups of sixteen lanes that one architecture runs at once, which are more than warps.
+#: As many rows as one architecture runs groups of sixteen lanes at once, which are more than its warps.
 _ROWS_OF_ONE_WAVE = tuple(
     ((COLUMNS * architecture.num_multiprocessors, 512), 1, 32) for architecture in ARCHITECTURES
 )
@@ -91,8 +91,8 @@ PROMISES = {
 }
 
 
-#: The same of ragged rows, whose instances differ from those by a few lines: one for every path, and the size
-#: of a word.
+#: The same for ragged rows, whose instances differ by a few lines: one for every path, with the size of a
+#: word.
 _RAGGED_SHAPES = (
     *((*shape, size) for shape in _THREAD_SHAPES for size in (1, 2, 4, 8)),
     ((100, 32), 1, 1, 4),

@@ -89,10 +89,10 @@ def gru(
     precision: type[np.floating] = np.float64,
     clip: float = math.inf,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(T, D, N, H) and (D, N, H), computed and kept in `precision`; activations take [-clip, clip].
+    """(T, D, N, H) and (D, N, H), computed and kept in `precision`; activations clip inputs to [-clip, clip].
 
     Every sequence takes its own number of steps, at most T; a backward direction starts at its last.
-    What is past a sequence's end is 0, and both outputs of a sequence without steps are.
+    Outputs past a sequence's end are 0, and so are both outputs of a sequence without steps.
     """
     x, w, r = (a.astype(precision) for a in (arrays.x, arrays.w, arrays.r))
     num_steps, batch, _ = x.shape

@@ -45,7 +45,7 @@ def ragged_top_k(
     nan_last: bool = False,
     missing: np.generic | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The same of the first elements of every row, row by row; where there are fewer, `missing` and -1."""
+    """`top_k` of the first elements of every row; results that a short row lacks are `missing` and -1."""
     lengths = np.broadcast_to(lengths, (*x.shape[: axis % x.ndim], 1, *x.shape[axis % x.ndim + 1 :]))
     shape = (*x.shape[: axis % x.ndim], k, *x.shape[axis % x.ndim + 1 :])
     values, indices = np.empty(shape, x.dtype), np.full(shape, -1)

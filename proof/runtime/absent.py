@@ -1,6 +1,6 @@
-"""Libraries of NVIDIA's that a program names but must not need: each of their functions fails and is noted.
+"""Libraries in place of NVIDIA's that a program names but must not need: each function fails and is noted.
 
-So PyTorch loads over the stand-in for the CUDA runtime without cuBLAS, cuDNN and the driver.
+With them, PyTorch loads over the stand-in for the CUDA runtime without cuBLAS, cuDNN and the driver.
 """
 
 import ctypes
@@ -21,19 +21,19 @@ from cudml.devices.emulator.build import compiler
 from cudml.errors import CompilerError
 from cudml.settings import cache_dir
 
-#: The library of all functions. Those that programs name are empty: of what is in these, the loader wants
-#: versions.
+#: The library of all functions. The libraries that programs name are empty: for symbols in these, the loader
+#: would ask for versions.
 _FUNCTIONS = "libabsent.so"
 _LIBRARY = re.compile(r"lib(cu|nv|nccl)")
 _FUNCTION = re.compile(r"_*(cu|nv|nccl)[A-Za-z]\w*")
 
-#: Of ELF: the entry of the dynamic section that names a library, and the section number of what is elsewhere.
+#: ELF: the tag of a dynamic entry that names a library, and the section number of an undefined symbol.
 _NEEDED, _UNDEFINED = 1, 0
 _SYMBOL = np.dtype(
     [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]
 )
 
-#: Of all functions. The first that was called is told, for it is why the others were.
+#: Text that all functions share. Only the first function called is reported: it is why others were called.
 _TEXT = """
 static const char* called = nullptr;
 extern "C" const char* absent_called() {
@@ -50,7 +50,7 @@ static int absent(const char* name) {
 
 @dataclass(frozen=True)
 class _Names:
-    """What a shared object needs, and its symbols that others may see."""
+    """The libraries that a shared object needs, and its symbols that other objects may see."""
 
     libraries: frozenset[str]
     defined: frozenset[str]
@@ -58,14 +58,14 @@ class _Names:
 
 
 def load(libraries: Sequence[Path], present: Path) -> Callable[[], str]:
-    """Load what shared objects name of NVIDIA's besides each other and a library that is `present`.
+    """Load stand-ins for NVIDIA's libraries that shared objects name, but for each other and `present`.
 
-    Returns a function: the name of the first absent function that was called since the last time, or "".
+    Returns a function, which gives the name of the first absent function called since the last time, or "".
 
     Raises
     ------
     CompilerError
-        There is no compiler, or it refuses the text; has what it says.
+        There is no compiler, or it refuses the text; has its message.
     """
     read = {path.name: _names_in(path) for path in libraries}
     here = _names_in(present)
@@ -83,7 +83,7 @@ def load(libraries: Sequence[Path], present: Path) -> Callable[[], str]:
 
 
 def _build(libraries: Sequence[str], functions: Iterable[str], present: Path) -> Path:
-    """A folder with the libraries and that of their functions, which are found in each of them."""
+    """A folder with the libraries and the library of their functions, which each of them links."""
     bodies = [f'extern "C" int {name}() {{ return absent("{name}"); }}' for name in functions]
     text = "\n".join([_TEXT, *bodies])
     command = [*compiler().command, "-std=c++17", "-O1", "-w", "-fno-builtin", "-shared", "-fPIC"]
@@ -109,7 +109,7 @@ def _build(libraries: Sequence[str], functions: Iterable[str], present: Path) ->
 
 
 def _names_in(path: Path) -> _Names:
-    """The names of a shared object, of which some have gigabytes."""
+    """The names in a shared object, which may have gigabytes."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as elf:
         table = struct.unpack_from("<Q", elf, 0x28)[0]
         entry_size, count, _ = struct.unpack_from("<3H", elf, 0x3A)

@@ -12,9 +12,9 @@ from importlib.util import find_spec
 _MAGIC = 0xBA55ED50
 _CUBIN = 2
 _ELF = b"\x7fELF"
-#: Of the flags of an entry: its payload is compressed with Zstandard.
+#: The flag of an entry whose payload is compressed with Zstandard.
 _ZSTANDARD = 0x8000
-#: The standard library's, from Python 3.14 on, and the same for older ones.
+#: The standard library's module from Python 3.14 on, and its backport for older versions.
 DECOMPRESSOR = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
 
 

@@ -29,7 +29,7 @@ from proof.sass.rates import H200, Gpu
 _SOURCE = Path(__file__).with_name("runtime.cpp")
 #: The version of each symbol, which programs ask for together with the library.
 _VERSIONS = Path(__file__).with_name("runtime.map")
-#: By which programs ask for the library; one that is loaded already serves them.
+#: The name by which programs ask for the library; a library of this name that is loaded already serves them.
 NAME = "libcudart.so.13"
 _MAX_THREADS = 1024
 #: The byte that fills memory nobody wrote.
@@ -93,7 +93,7 @@ def build() -> Path:
     Raises
     ------
     CompilerError
-        There is no compiler, or it refuses the text; has what it says.
+        There is no compiler, or it refuses the text; has its message.
     """
     command = [*compiler().command, "-std=c++17", "-O1", "-shared", "-fPIC", f"-Wl,-soname,{NAME}"]
     command += [f"-I{_headers()}", str(_SOURCE), f"-Wl,--version-script={_VERSIONS}"]
@@ -122,10 +122,10 @@ def _headers() -> Path | None:
 
 
 class Runtime:
-    """The device that programs over the stand-in see; the last one that was made is theirs.
+    """The device that programs over the stand-in see: the `Runtime` that was made last.
 
-    `launch` runs a launch and may look at it. `transfer` is told of fills and copies within the device, which
-    are done already, and of the memory that they use.
+    `launch` runs a launch and may look at it. `transfer` is called after fills and copies within the device,
+    with the memory that they used.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class Runtime:
         return buffer.written[:num_bytes]
 
     def error(self) -> Exception | None:
-        """What went wrong first since the last time; the program saw an error of CUDA."""
+        """The first error since the last time, which the program saw as an error of CUDA."""
         found, self._error = self._error, None
         return found
 

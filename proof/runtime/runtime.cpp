@@ -9,7 +9,7 @@
 namespace {
 
 struct Kernel {
-  const void* host;  // by which the program names it
+  const void* host;  // the address by which the program names it
   const char* name;
   const void* image;  // the fat binary that it is in
 };
@@ -22,7 +22,7 @@ struct Configuration {
   cudaStream_t stream;
 };
 
-// What Python does; each gives 0, or 1 for an error that it keeps.
+// Python's functions; each returns 0, or 1 for an error that Python keeps.
 struct Host {
   int (*launch)(const char* name, const void* image, const unsigned* shape, size_t shared_bytes,
                 unsigned cluster_blocks, int is_cooperative, void** arguments);
@@ -33,7 +33,7 @@ struct Host {
   int (*describe)(const char* name, const void* image, int threads, size_t shared_bytes,
                   Facts* facts);
 };
-// Of the device, in the order of the fields of `_Device` in library.py.
+// Facts about the device, in the order of the fields of `_Device` in library.py.
 struct Device {
   int capability, multiprocessors, threads_per_multiprocessor, blocks_per_multiprocessor;
   int shared_bytes_per_block, shared_bytes_per_multiprocessor, reserved_shared_bytes;
@@ -340,7 +340,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
 cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
 
-// Of the driver, which PyTorch asks whether the device is in use.
+// A function of the driver: PyTorch asks whether the device is in use.
 int cuDevicePrimaryCtxGetState(int, unsigned* flags, int* is_active) {
   return *flags = 0, *is_active = 1, 0;
 }

@@ -8,7 +8,7 @@ from cudml.plans import Limits, ceil_div, round_up
 
 REGISTERS_PER_MULTIPROCESSOR = 65536
 
-#: Registers are handed to a warp in this many, and a multiprocessor has four parts with a warp scheduler.
+#: A warp's registers come in units of this many. A multiprocessor has four parts, each with a warp scheduler.
 _REGISTER_UNIT = 256
 _NUM_PARTITIONS = 4
 _SHARED_UNIT = 128
@@ -78,6 +78,6 @@ ARCHITECTURES = (
     Architecture(120, 48, 24, 102400, 101376, 1024, 170, 96 * _MIB),
 )
 
-#: The one whose machine code also runs. For the others, all kernels are compiled with `--architectures all`
-#: alone, because each takes twelve minutes of CPU time.
+#: The architecture whose machine code also runs. All kernels are compiled for the others only with
+#: `--architectures all`, because each architecture takes twelve minutes of CPU time.
 COMPILED_BY_DEFAULT = (90,)

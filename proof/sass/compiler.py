@@ -70,7 +70,7 @@ def nvrtc_options(architecture: str, options: Sequence[str]) -> tuple[str, ...]:
 
 
 def code_key(text: str, architecture: str, names: Sequence[str], options: Sequence[str] = ()) -> str:
-    """What decides machine code, for files that keep it.
+    """The key of files that keep machine code: everything that decides it.
 
     Folders of headers are left out, so another environment with the same compiler finds the same files:
     kernels include no header but the project's, and a text has the hash of those.
@@ -87,7 +87,7 @@ def compile_cubin(
     Parameters
     ----------
     options : sequence of str
-        More than those of the device, such as `--ptxas-options=-v`, which fills the log.
+        Options besides the device's, such as `--ptxas-options=-v`, which fills the log.
 
     Raises
     ------
@@ -105,14 +105,14 @@ def compiled_launches(launches: Sequence[KernelLaunch], architecture: str) -> Co
 
 
 def compiled_instances(text: str, architecture: str, names: Sequence[str]) -> Compiled:
-    """As `compiled_launches`, of their text."""
+    """As `compiled_launches`, for their text."""
     return compiled_text(text, architecture, names, ("--ptxas-options=-v",))
 
 
 def compiled_text(
     text: str, architecture: str, names: Sequence[str], options: Sequence[str] = ()
 ) -> Compiled:
-    """As `compile_cubin`, kept on disk by what decides the result."""
+    """As `compile_cubin`, kept on disk by `code_key`."""
     key = code_key(text, architecture, names, options)
     path = cache_dir() / "machine-code" / f"{hashlib.sha256(key.encode()).hexdigest()}.cubin"
     with contextlib.suppress(OSError, EOFError, pickle.UnpicklingError):

@@ -24,7 +24,7 @@ _MAX_KERNELS_AT_ONCE = 16
 #: How the disassembler spells the parts of a register, in the order of `Part`.
 _PART_NAMES = ("", ".H0_H0", ".H1_H1", ".B0", ".B1", ".B2", ".B3", ".64", ".U32", ".X4", ".X8", ".X16")
 _PARTS = dict(zip(_PART_NAMES, Part, strict=True))
-#: By prefix: the kind, the number of the first one, and that of the one which is always zero or true.
+#: By prefix: the kind, the number of the first register, and of the register that is always zero or true.
 _FILES = {
     "R": (Kind.REGISTER, 0, encoding.ZERO_REGISTER),
     "UR": (Kind.REGISTER, encoding.FIRST_UNIFORM, encoding.ZERO_REGISTER),
@@ -43,17 +43,17 @@ _ROW = re.compile(
 _STATEMENT = re.compile(r"^(?:@(\S+)\s+)?([A-Z]\w*)((?:\.\w+)*)\s*(.*)$")
 _NUMBER = re.compile(r"[+-]? ?(\d|INF|QNAN|SNAN)")
 _TARGET = re.compile(r"^`\((.+)\)$")
-#: The entry of the table for what it does not have.
+#: The table's entry for instructions that it does not have.
 _UNKNOWN = "UNKNOWN"
 _REGISTER = re.compile(r"^(UR|R|UP|P|B)(\d+|Z|T)((?:\.\w+)*)$")
 
 
 @dataclass(frozen=True)
 class Code:
-    """A kernel's instructions as an array, their texts, and its constant banks but the first.
+    """A kernel's instructions as an array, their texts, and its constant banks except the first.
 
-    The text of an instruction that is not known has the reason in parentheses. `static_shared_bytes` is the
-    shared storage that a launch has besides what it asks for, `stack_bytes` the local memory of a thread.
+    The text of an unknown instruction has the reason in parentheses. `static_shared_bytes` is the shared
+    storage that every launch has besides the bytes it asks for, `stack_bytes` the local memory of a thread.
     """
 
     instructions: ctypes.Array
@@ -64,7 +64,7 @@ class Code:
 
     @property
     def unknown(self) -> list[str]:
-        """The texts of instructions that are an error when they are executed."""
+        """The texts of instructions that fail when they are executed."""
         number = machine.table().entries[_UNKNOWN].number
         pairs = zip(self.texts, self.instructions, strict=True)
         return [text for text, instruction in pairs if instruction.entry == number]
@@ -144,7 +144,7 @@ def code_of(lines: Sequence[Line], labels: Mapping[str, int], constants: dict[in
 
 
 def _unknown(text: str) -> Instruction:
-    """Its guard is known, so that lanes which do not execute it go on."""
+    """An unknown instruction with its guard, so that lanes that do not execute it go on."""
     found = re.match(r"^@(!?U?P[\dT])\s", text)
     guard = _operand(found[1] if found else "PT", False)
     return Instruction(entry=machine.table().entries[_UNKNOWN].number, guard=guard)
@@ -186,7 +186,7 @@ def _instruction(text: str, labels: Mapping[str, int]) -> Instruction:
 
 
 def _split(text: str) -> list[str]:
-    """At the commas outside of brackets."""
+    """The parts between the commas outside of brackets."""
     return [part.strip() for part in re.split(r",(?![^\[(]*[\])])", text) if part.strip()]
 
 

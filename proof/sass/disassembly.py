@@ -47,12 +47,12 @@ class Instruction:
 
     @property
     def registers(self) -> list[int]:
-        """The numbers of the registers that are spelled out, in order: 4 for `R4`, or a vector from it on."""
+        """The numbers of the registers that are spelled out, in order: 4 for `R4` or a vector from R4 on."""
         return [int(number) for number in re.findall(r"\bR(\d+)\b", self.operands)]
 
 
 def disassembled(cubin: bytes, *options: str) -> str:
-    """What nvdisasm prints.
+    """The output of nvdisasm.
 
     Raises
     ------
@@ -128,8 +128,8 @@ def count(opcodes: Counter[str], *prefixes: str, containing: str = "") -> int:
 def flight_bytes_of(instructions: Iterable[Instruction]) -> int:
     """The most bytes that a thread's global loads bring at once, before it waits for one of them.
 
-    Loads are taken to arrive in order: an instruction that reads or overwrites the register of one has waited
-    for all before it. Branches that may not be taken are not, and behind a jump nothing is under way.
+    Loads are assumed to arrive in order: an instruction that reads or overwrites a load's register has waited
+    for all loads before it. Conditional branches are not taken, and behind a jump nothing is under way.
     """
     under_way: list[tuple[set[int], int]] = []
     most = 0

@@ -29,7 +29,7 @@ MATRIX_OPCODES = ("HMMA", "IMMA", "DMMA", "QMMA", "OMMA", "HGMMA", "IGMMA", "QGM
 class Facts:
     """One kernel instance on one architecture: what its cubin, the compiler's log and its code say.
 
-    `flight_bytes` is what the global loads of a thread bring at once, `forms` are those of its instructions.
+    `flight_bytes` are the bytes that a thread's global loads bring at once, `forms` the instructions' forms.
     """
 
     kernel: cubin.Kernel
@@ -85,7 +85,7 @@ def _measure(launches: Sequence[KernelLaunch], architecture: Architecture) -> di
 
 @functools.cache
 def _reader_hash() -> str:
-    """Cached facts were read by these files, and are read again if these change."""
+    """A hash of the files that read facts: cached facts are read again if one of the files changes."""
     digest = hashlib.sha256()
     for name in ("compiler", "cubin", "disassembly", "facts", "forms", "nvrtc"):
         digest.update(Path(__file__).with_name(f"{name}.py").read_bytes())

@@ -4,7 +4,7 @@ import re
 
 from proof.sass.disassembly import Instruction
 
-#: Whose last operand is a place in the code.
+#: Instructions whose last operand is a place in the code.
 _BRANCHES = ("BRA", "CALL", "RET", "BSSY")
 #: By opcode the operands that are addresses of shared storage.
 _SHARED = {"LDS": (1,), "STS": (0,), "ATOMS": (1,), "LDGSTS": (0,)}

@@ -15,7 +15,7 @@ from proof.sass.decode import Code
 from proof.sass.encoding import PIPES, Issue, Range, Rates, Request, Totals
 from proof.sass.rates import h200
 
-#: Where the constant bank of a launch has the end of local memory and, on sm_90, the arguments.
+#: Offsets in the constant bank of a launch: of the end of local memory and, on sm_90, of the arguments.
 _STACK_TOP, _ARGUMENTS = 0x28, 0x210
 _STACK_UNIT = 16
 _MAX_INSTRUCTIONS = 1 << 33
@@ -38,8 +38,8 @@ def zeros(num_bytes: int) -> np.ndarray:
 class Buffer:
     """Global memory of a launch: a C-contiguous array at its own address, or at one that kernels see.
 
-    Kernels may write it if it `is_output`, or has a place for the counts: `written` counts the plain stores
-    to each byte.
+    Kernels may write it if it `is_output` or if `written` is given, which counts the plain stores to each
+    byte.
     """
 
     def __init__(
@@ -60,9 +60,9 @@ class Launch:
     """A kernel's launch with its parameters as they are packed.
 
     A multiprocessor holds `resident_blocks` at once. `joint_blocks` neighbours wait for each other or go on
-    with what others left: none of them can be run without the rest. With `allows_undefined`
-    registers that nobody wrote may be read and stored, as compilers let them where the value does not matter.
-    Earlier launches left the buffers `in_l2` in the second-level cache.
+    with each other's work: none of them can be run without the rest. With `allows_undefined`, unwritten
+    registers may be read and stored, as compilers do where the value does not matter. Earlier launches left
+    the buffers `in_l2` in the second-level cache.
     """
 
     code: Code
@@ -92,7 +92,7 @@ class Launch:
 class Counts:
     """The execution of a launch's blocks: how many warps executed each instruction, and `Totals`.
 
-    `issues` has a record, of the fields of `Issue`, for each instruction of the traced warp.
+    `issues` has a record with the fields of `Issue` for each instruction of the traced warp.
     """
 
     executed: np.ndarray
@@ -114,7 +114,7 @@ def run(
     max_instructions: int = _MAX_INSTRUCTIONS,
     traced: tuple[int, int] | None = None,
 ) -> Counts:
-    """Run blocks of a launch by their numbers, whole clusters; None is all.
+    """Run the blocks of a launch with these numbers, in whole clusters; None runs all blocks.
 
     `traced` is a block and one of its warps, by number, whose instructions are recorded.
 

@@ -10,8 +10,8 @@ from proof.sass.architectures import Architecture
 from proof.sass.compiler import compiled_text
 from proof.sass.disassembly import disassembled
 
-#: What nvdisasm prints of a function: its name, a place, an instruction. Of the places before an instruction
-#: the first is the innermost of inlined functions.
+#: Lines that nvdisasm prints for a function: its name, a place, an instruction. The first place before an
+#: instruction is in the innermost inlined function.
 _SECTION = re.compile(r"^\s*\.section\s+\.text\.([^,\s]+)")
 _PLACE = re.compile(r'//## File "([^"]*)", line (\d+)')
 _INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s")
@@ -29,7 +29,7 @@ def lines_of(launch: KernelLaunch, architecture: Architecture) -> list[str]:
 
 
 def places_in(text: str) -> dict[str, list[str]]:
-    """By function, `file:line` of each instruction in what nvdisasm prints with `-gi`."""
+    """By function, `file:line` of each instruction in the output of nvdisasm with `-gi`."""
     found: dict[str, list[str]] = {}
     function, place, is_innermost = "", "", True
     for line in text.splitlines():

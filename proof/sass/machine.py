@@ -31,9 +31,7 @@ class Entry:
 
 
 class Table(NamedTuple):
-    """Instructions by opcode, where those of one meaning share an entry; numbers of suffixes and of special
-    registers.
-    """
+    """Entries by opcode, shared by opcodes of one meaning; numbers of suffixes and of special registers."""
 
     entries: dict[str, Entry]
     suffixes: dict[str, int]
@@ -46,7 +44,7 @@ def build(sources: Path = SOURCES) -> Path:
     Raises
     ------
     CompilerError
-        There is no compiler, or it refuses the text; has what it says.
+        There is no compiler, or it refuses the text; has its message.
     """
     command = (*compiler().command, *_FLAGS)
     text = b"".join(path.read_bytes() for path in sorted(sources.iterdir()))

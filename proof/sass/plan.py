@@ -96,8 +96,8 @@ def _joint_blocks(step: KernelLaunch) -> int:
 def run_plan(plan: Plan, operands: Mapping[str, np.ndarray]) -> dict[str, Buffer]:
     """Run every step completely; returns the buffers of operands and workspaces with the written data.
 
-    `operands` are one-dimensional arrays of bytes by member. Workspaces are full of ones before, but for
-    those that are zero, and must be so after.
+    `operands` are one-dimensional arrays of bytes by member. Workspaces have all bits set before the run,
+    except those that are left zero: these must be zero before and after it.
     """
     buffers = {
         name: Buffer(operands[name], is_output=name in plan.outputs or not plan.outputs)
@@ -110,7 +110,7 @@ def run_plan(plan: Plan, operands: Mapping[str, np.ndarray]) -> dict[str, Buffer
         if isinstance(step, KernelLaunch):
             report = wait_report() if WAIT_REPORT in step.buffers else {}
             launch = launch_of(step, buffers | report)
-            # Of a cooperative launch all blocks run at once.
+            # All blocks of a cooperative launch run at once.
             num = -(-launch.num_blocks // max(launch.resident_blocks, 1)) if step.cooperative else 1
             run(launch, num_multiprocessors=num)
         else:

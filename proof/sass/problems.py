@@ -1,4 +1,4 @@
-"""Problems of the machine code of a kernel instance, where it is compiled for any architecture."""
+"""Problems of the machine code of a kernel instance, compiled for any architecture."""
 
 import math
 
@@ -20,7 +20,7 @@ def problems_of(launch: KernelLaunch, facts: Facts, architecture: Architecture) 
         (facts.spilled_bytes == 0, f"{facts.spilled_bytes} bytes of registers are spilled"),
         (kernel.stack_bytes == 0, f"{kernel.stack_bytes} bytes of local memory"),
         (facts.count("LDL", "STL") == 0, f"{facts.count('LDL', 'STL')} accesses of local memory"),
-        # Nothing relies on a single order of all fences, and one that has it takes longer.
+        # Nothing relies on a single order of all fences, and a fence with such an order takes longer.
         (facts.count("MEMBAR.SC") == 0, f"{facts.count('MEMBAR.SC')} sequentially consistent fences"),
         (kernel.parameters == expected, f"parameters at {kernel.parameters}, packed at {expected}"),
         (kernel.shared_bytes == 0, f"{kernel.shared_bytes} bytes of static shared storage"),

@@ -2,8 +2,8 @@
 
 Measured: the rows `launch`, `latency`, `cluster`, `read` and `memset` of bench/results/nvidia-h200-micro.csv.
 Guide: CUDA C++ programming guide, throughput of native arithmetic instructions, compute capability 9.0.
-Assumed: neither. Such figures are what is commonly told of an H100; no row measures them, and none was fitted
-to a row that the model is held to.
+Assumed: neither. These figures are commonly stated for an H100; no row measures them, and none was fitted to
+a row that the model is held to.
 """
 
 from dataclasses import dataclass
@@ -39,10 +39,10 @@ H200 = Gpu("NVIDIA H200", NUM_MULTIPROCESSORS, CLOCK_HZ, MEMORY_RATE, L2_RATE)
 #: bytes a clock.
 H100_PCIE = Gpu("NVIDIA H100 PCIe", 114, 1.755e9, 2.0e12, L2_RATE * 1.755e9 / CLOCK_HZ)
 
-#: Clocks for which an instruction of a warp keeps the pipe of its partition: 32 lanes over those of the pipe,
+#: Clocks for which an instruction of a warp keeps the pipe of its partition: 32 lanes over the pipe's lanes,
 #: a quarter of the guide's results a clock; memory and shared storage take 16 lanes a clock of a partition.
-#: Then the latency of results that are waited for, assumed. Shared storage and shuffles: 29, less the 6 of an
-#: instruction that makes the address. A reduction is done 8 clocks later: its last lanes enter the pipe then.
+#: Then the latency, assumed, of results that are waited for. Shared storage and shuffles: 29, less the 6 of
+#: an instruction that makes the address. A reduction ends 8 clocks later, when its last lanes have entered.
 _PIPES = {
     "alu": (2, 6),
     "fma": (1, 6),
@@ -66,10 +66,10 @@ def h200(num_active: int = NUM_MULTIPROCESSORS, stands_for: float = 1.0, gpu: Gp
     num_active : int
         How many multiprocessors have work, and share them.
     stands_for : float
-        How many of these a multiprocessor that runs stands for, when some of independent blocks are run.
+        How many of these each simulated multiprocessor stands for, when only some independent blocks run.
     gpu : Gpu
-        What differs. Latencies are as many clocks as those of an H200, but that of memory, and the rate at
-        which blocks start is the same.
+        What differs. Latencies have as many clocks as on an H200, except that of memory; blocks start at the
+        same rate.
     """
 
     def share(bytes_a_second: float) -> float:

@@ -9,7 +9,7 @@ from cudml.devices.kernel_text import assertions
 from cudml.devices.sources import reached_files
 from cudml.plans import KernelLaunch
 
-#: Literals too, so that the marks of a comment inside one are none.
+#: Literals too, so that comment marks inside a literal do not count.
 _COMMENT_OR_LITERAL = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.DOTALL)
 
 #: Bits of a hash: 12 hexadecimal digits.

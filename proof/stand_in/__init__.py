@@ -57,7 +57,7 @@ class StandIn:
 
     @contextmanager
     def launches(self) -> Iterator[list[tuple[Request, int]]]:
-        """The launches within, each with its stream."""
+        """The launches inside the block, each with its stream."""
         found: list[tuple[Request, int]] = []
         self.runtime.launched = lambda request, stream: found.append((request, stream))
         try:
@@ -67,7 +67,7 @@ class StandIn:
 
     @contextmanager
     def ordered(self, seed: int | None) -> Iterator[None]:
-        """The order of work within is that of another seed than the settings'."""
+        """Order the work inside the block by another seed than the settings'."""
         self.runtime.order.choose(seed)
         try:
             yield
@@ -75,13 +75,13 @@ class StandIn:
             self.runtime.order.choose(self.settings.seed)
 
     def lose(self, device: int) -> None:
-        """A GPU does not answer any more."""
+        """Let a GPU answer no more calls."""
         self.runtime.lose(device)
 
     def guarded(
         self, call: str, function: Callable[..., Any], error_of: Callable[[int], Exception]
     ) -> Callable[..., Any]:
-        """A function of CUDA as the bindings call it: one at a time, and an error is one of CUDA's."""
+        """A function of CUDA as the bindings call it: one call at a time, and its errors are CUDA's."""
         runtime, has_ended = self.runtime, sys.is_finalizing
 
         @functools.wraps(function)
@@ -150,7 +150,7 @@ def _install(made: StandIn) -> None:
 def _function(
     made: StandIn, owner: Any, prefix: str, error_of: Callable[[int], Exception], name: str
 ) -> Callable[..., Any] | None:
-    """What replaces a function of a binding: the owner's of that name, or an error."""
+    """The replacement of a binding's function: the owner's method of that name, or an error."""
     if name in _OWN or name.startswith("__"):
         return None
     call = prefix + name.lstrip("_")[:1].upper() + name.lstrip("_")[1:]

@@ -1,8 +1,8 @@
 """Put Python functions in the place of functions of CuPy's bindings, before CuPy is imported.
 
-The bindings are Cython modules. Others reach their functions through capsules, which hold a C function and
-its signature as text; Python code does by name. From each signature a C function is made that calls the
-Python function and passes its error on.
+The bindings are Cython modules. Other Cython modules reach their functions through capsules, which hold a C
+function and its signature as text; Python code reaches them by name. From each signature a C function is made
+that calls the Python function and passes its error on.
 """
 
 import ctypes
@@ -35,7 +35,7 @@ _SKIP = "int __pyx_skip_dispatch"
 #: Optional arguments: how many are given, then each; all are integers of 32 bits here.
 _OPTIONAL = "__pyx_optional_args"
 
-#: Handles of threads are destroyed when no Python code can run any more; one of the two names is there.
+#: Handles of threads are destroyed when no Python code can run any more; one of the two functions exists.
 _ENDED = """
 extern int Py_IsFinalizing(void) __attribute__((weak));
 extern int _Py_IsFinalizing(void) __attribute__((weak));
@@ -70,7 +70,7 @@ _kept: list[Any] = []
 
 
 def replace(module: ModuleType, function_of: Callable[[str], Callable[..., Any] | None]) -> None:
-    """Replace the functions of a binding by those that are named; None leaves one as it is."""
+    """Replace each function of a binding by `function_of` its name; None leaves it as it is."""
     capsules = module.__pyx_capi__
     signatures = {name: _api.PyCapsule_GetName(capsule).decode() for name, capsule in capsules.items()}
     functions = {name: function_of(name) for name, signature in signatures.items() if "(" in signature}

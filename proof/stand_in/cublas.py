@@ -1,5 +1,7 @@
-"""cuBLAS by NumPy, as the library that CuPy's binding is linked with: single and half precision with sums in
-single precision, where TF32 is allowed with its rounding of the operands.
+"""cuBLAS by NumPy, as the library that CuPy's binding is linked with.
+
+It multiplies single and half precision with sums in single precision; where TF32 is allowed, it rounds the
+operands to TF32.
 """
 
 import ctypes
@@ -26,7 +28,7 @@ _NOT_INITIALIZED, _INVALID_VALUE, _EXECUTION_FAILED, _NOT_SUPPORTED = 1, 7, 13, 
 
 # Values of `cublasOperation_t`, `cudaDataType`, `cublasComputeType_t`, `cublasMath_t`, `cublasPointerMode_t`.
 _OP_N, _OP_T = 0, 1
-#: Of a, b and c.
+#: Types of a, b and c.
 _KNOWN_TYPES = ((0, 0, 0), (2, 2, 0), (2, 2, 2), (14, 14, 0))
 _TYPES = {0: np.dtype(np.float32), 2: np.dtype(np.float16), 14: np.dtype(ml_dtypes.bfloat16)}
 _COMPUTE_32F, _COMPUTE_32F_FAST_TF32 = 68, 77
@@ -76,7 +78,7 @@ class _Matrix:
             raise _Refused(_EXECUTION_FAILED, f"{self.name} is at {self.address:#x}, not at whole elements")
 
     def elements(self, runtime: Runtime) -> np.ndarray:
-        """A view; raises CudaFailure where it leaves what is allocated."""
+        """A view; raises CudaFailure where it leaves the allocation."""
         if not self.rows or not self.columns:
             return np.empty((self.rows, self.columns), self.dtype)
         count = self.pitch * (self.columns - 1) + self.rows
@@ -201,7 +203,7 @@ class Cublas:
                 operands = [_as_tf32(operand) for operand in operands]
             x, y = (o.T if is_turned else o for o, is_turned in zip(operands, turned, strict=True))
             sums = factors[0] * (x @ y)
-            # Sums that need a workspace are there until all of them are done.
+            # Sums that fit the workspace are kept there until all of them are done.
             inside = sums.nbytes <= num_bytes
             if inside:
                 runtime.memory.view(place, sums.nbytes)[...] = sums.reshape(-1).view(np.uint8)
@@ -215,7 +217,7 @@ class Cublas:
             return multiply() if runtime.settings.computes else None
 
         stream = runtime.stream(found.stream)
-        # In a capture, memory that cuBLAS takes itself is the graph's, by nodes of it.
+        # In a capture, memory that cuBLAS takes itself belongs to the graph, which has nodes for it.
         is_own = stream.capture is not None and not found.workspace[1]
         place, num_bytes = self._workspace(found)
         if runtime.launched is not None:
@@ -227,7 +229,7 @@ class Cublas:
             runtime.streams.queue(stream, "freeAsync", None)
 
     def _workspace(self, handle: _Handle) -> tuple[int, int]:
-        """Address and bytes: the one that was set, else one of the handle and the stream."""
+        """Address and bytes of the workspace that was set, else of one for the handle and the stream."""
         if handle.workspace[1]:
             return handle.workspace
         key = handle, handle.stream
@@ -252,6 +254,6 @@ def install(runtime: Runtime) -> None:
             functions = Cublas(runtime).functions()
             others = [name for name in binding.undefined_symbols(library, "cublas") if name not in functions]
             version = next(name for name in binding.needed_libraries(library) if name.startswith("libcublas"))
-            # CuPy looks for what cuBLAS itself needs, too.
+            # CuPy looks for the library that cuBLAS needs, too.
             binding.exported(version.replace("cublas", "cublasLt"), {}, [], _NOT_SUPPORTED)
             binding.exported(version, functions, others, _NOT_SUPPORTED, ("-Wl,--default-symver",))

@@ -64,7 +64,7 @@ class Driver:
     def occupancyMaxActiveClusters(  # noqa: N802
         self, function: int, block: int, shared_bytes: int, cluster: tuple[int, ...] | None
     ) -> int:
-        """Not of CuPy's binding; the cluster of a launch, if it names one, must be the kernel's."""
+        """Not in CuPy's binding; the cluster of a launch, if it names one, must be the kernel's."""
         found = self._function(function)
         if cluster not in (None, found.facts.cluster):
             raise CudaFailure(
@@ -92,5 +92,5 @@ class Driver:
         self._runtime.launch(request, stream)
 
     def threadExchangeStreamCaptureMode(self, mode: int) -> int:  # noqa: N802
-        """Not of CuPy's binding."""
+        """Not in CuPy's binding."""
         return self._runtime.streams.exchange_mode(CaptureMode(mode))

@@ -56,7 +56,7 @@ class Function:
 
     @property
     def max_threads(self) -> int:
-        """What its registers and its launch bounds allow."""
+        """Threads of a block that its registers and its launch bounds allow."""
         fits = next(
             t for t in range(MAX_THREADS, 0, -32) if HOPPER.resident_blocks(self.facts.registers, t, 0)
         )
@@ -69,12 +69,12 @@ class Function:
         )
 
     def cooperative_blocks(self, num_threads: int, shared_bytes: int, most: int | None) -> int:
-        """The same of a cooperative grid, for which there may be less room."""
+        """The same for a cooperative grid, which may have less room."""
         resident = self.resident_blocks(num_threads, shared_bytes)
         return resident if most is None else min(most, resident)
 
     def active_clusters(self, num_threads: int, shared_bytes: int, gpcs: Sequence[int]) -> int:
-        """Clusters that run at once, given the multiprocessors of each part that a cluster lies within.
+        """Clusters that run at once; `gpcs` has the multiprocessors of each part that clusters lie within.
 
         Raises CudaFailure if they are larger than the kernel's attribute allows.
         """
@@ -240,7 +240,7 @@ class Request:
             raise UnknownCallError("cuLaunchKernel", f"clusters of {cluster} blocks")
 
     def launch(self, memory: Memory, devices: set[int]) -> Launch:
-        """For the machine, on what a GPU can use."""
+        """The launch for the machine, on the memory that a GPU can use."""
         function = self.function
         return Launch(
             function.code,
@@ -256,9 +256,9 @@ class Request:
     def execute(self, launch: Launch, max_instructions: int, num_late: int = 0) -> Iterator[float]:
         """Run the launch in parts, between which other work may be done; yields the seconds of each.
 
-        There are two parts at least. A cooperative grid is one, but for its last blocks if some are late: the
-        others then wait for them until they give up. Raises TooLargeError where all parts together execute
-        more instructions of warps.
+        A grid of several clusters has two parts at least. A cooperative grid is one part; if its last blocks
+        are late, they are another: the first blocks then wait for them until they give up. Raises
+        TooLargeError if all parts together execute more instructions of warps.
         """
         blocks, multiprocessors = range(self.num_blocks), 1
         if self.is_cooperative:

@@ -15,7 +15,7 @@ SONAME = "libcuda.so.1"
 _NOT_SUPPORTED = 801
 _POINTER = ctypes.c_void_p
 
-#: What CuPy looks up; its binding asks the Python functions instead.
+#: Functions that CuPy looks up; its binding calls the Python functions instead.
 _OTHERS = (
     *("cuCtxCreate_v2", "cuCtxDestroy_v2", "cuCtxGetCurrent", "cuCtxGetDevice", "cuCtxSetCurrent"),
     *("cuDevicePrimaryCtxRelease_v2", "cuFuncGetAttribute", "cuFuncSetAttribute"),

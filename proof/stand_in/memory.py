@@ -1,8 +1,8 @@
 """Memory of the stand-in's GPUs, which the host cannot touch, and pinned memory of the host.
 
 Device memory is one file in memory, mapped twice: at the addresses that programs see it is protected, so that
-a host access ends the process as on a GPU; the stand-in works on the other mapping. Addresses never come
-again, and a protected page is behind every allocation.
+a host access ends the process as on a GPU; the stand-in works on the other mapping. Addresses are never
+reused, and a protected page is behind every allocation.
 """
 
 import bisect
@@ -21,7 +21,7 @@ from proof.stand_in.errors import Code, CudaFailure
 _ARENA_BYTES = 1 << 40
 _PAGE = mmap.PAGESIZE
 
-#: The content of new memory: as a float it is a large number, as an integer no plausible size.
+#: The content of new memory: as a float it is small and negative, as an integer no plausible size.
 _POISON = 0xA5
 #: Larger allocations keep zeros behind this, so that they take no memory of the machine.
 _MAX_POISONED = 64 << 20
@@ -57,7 +57,7 @@ class Allocation:
 
 
 def _mapped(protection: int, flags: int, file: int) -> int:
-    """The address of as many addresses as the arena has, which take no memory before they are written."""
+    """The start of a mapping as large as the arena, which takes no memory before it is written."""
     found = _libc.mmap(None, _ARENA_BYTES, protection, flags | _MAP_NORESERVE, file, 0)
     if found in (None, ctypes.c_void_p(-1).value):
         raise OSError(ctypes.get_errno(), "no addresses for the stand-in's memory")
@@ -140,7 +140,7 @@ class Memory:
         return found if address < found.address + max(found.num_bytes, 1) else None
 
     def is_guarded(self, address: int) -> bool:
-        """Whether an address is one of those that allocations are made at."""
+        """Whether an address lies in the arena of allocations."""
         return self._seen <= address < self._seen + _ARENA_BYTES
 
     def view(self, address: int, num_bytes: int) -> np.ndarray:
@@ -162,7 +162,7 @@ class Memory:
         return np.frombuffer((ctypes.c_uint8 * num_bytes).from_address(address), np.uint8)
 
     def of_devices(self, devices: set[int]) -> list[Allocation]:
-        """What kernels can use that may use the memory of some GPUs."""
+        """The allocations for kernels that may use the memory of these GPUs, pinned memory among them."""
         return [a for a in self._allocations.values() if a.kind is Kind.PINNED or a.device in devices]
 
     def _protect(self, allocation: Allocation, protection: int) -> None:

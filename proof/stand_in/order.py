@@ -73,7 +73,7 @@ class Order:
                 self.complete(operation)
 
     def advance(self, operation: Operation | None) -> bool:
-        """Do one piece of the work that an operation waits for; whether it was done before."""
+        """Do one piece of the work that an operation waits for; returns whether it was done before."""
         if operation is None or operation.is_done:
             return True
         while before := [one for one in operation.after if not one.is_done]:

@@ -19,7 +19,7 @@ from proof.stand_in.streams import CaptureMode, Stream, Streams
 # Values of `cudaMemcpyKind`.
 _HOST_TO_HOST, _HOST_TO_DEVICE, _DEVICE_TO_HOST, _DEVICE_TO_DEVICE, _DEFAULT = range(5)
 
-#: Attributes of the GPU by their number in `cudaDeviceAttr`; sm_90 in the numbers of an H100.
+#: Attributes of the GPU by their number in `cudaDeviceAttr`: an sm_90 with the numbers of an H100.
 _ATTRIBUTES = {
     1: kernels.MAX_THREADS,
     **dict(zip((2, 3, 4), kernels.MAX_BLOCK, strict=True)),
@@ -431,7 +431,7 @@ class Runtime:
         self.streams.synchronize_event(self.streams.event(event))
 
     def eventElapsedTime(self, start: int, stop: int) -> float:  # noqa: N802
-        """Of the machine's clock: of one multiprocessor at a time, and no prediction."""
+        """By the machine's clock, with one multiprocessor at a time: not a prediction."""
         return self.streams.elapsed_ms(self.streams.event(start), self.streams.event(stop))
 
     # Graphs.

@@ -9,7 +9,7 @@ from threading import get_ident, local
 from proof.stand_in.errors import Code, CudaFailure, UnknownCallError
 from proof.stand_in.order import Operation, Order, Work
 
-#: Handles of the streams that nobody creates.
+#: Handles of the default streams, which nobody creates.
 LEGACY, LEGACY_ALIAS, PER_THREAD = 0, 1, 2
 
 #: Flags of `cudaStreamCreateWithFlags` and `cudaEventCreateWithFlags`.
@@ -40,13 +40,13 @@ class Node:
 
 @dataclass(eq=False)
 class Graph:
-    """What a capture recorded, or what of it was instantiated; `last` is its last launch."""
+    """The nodes that a capture recorded, or an instance of them; `last` is its last launch."""
 
     nodes: list[Node] = field(default_factory=list)
     last: Operation | None = None
 
     def copied(self) -> "Graph":
-        """The same nodes, launched on their own."""
+        """A graph of the same nodes, with launches of its own."""
         return Graph([*self.nodes])
 
 
@@ -66,7 +66,7 @@ class Capture:
 class Stream:
     """A stream of a GPU; `last` is its last operation, `front` its last nodes while it is captured.
 
-    Its handle comes again when it was destroyed, its `number` does not.
+    Its handle is reused once it is destroyed, its `number` is not.
     """
 
     handle: int
@@ -94,7 +94,7 @@ class Event:
 
 
 class Handles:
-    """Numbers of things that are created and destroyed; the last one destroyed comes again first."""
+    """Numbers of things that are created and destroyed; the number freed last is reused first."""
 
     def __init__(self, first: int, kind: str) -> None:
         self._next = first
@@ -252,7 +252,7 @@ class Streams:
             raise CudaFailure(Code.CAPTURE_ISOLATION, "a captured stream waits for work outside of its graph")
         elif event.operation is not None and not event.operation.is_done:
             stream.waits_for.append(event.operation)
-            # What is queued on the legacy stream waits for this, though nothing follows in this stream.
+            # Later work on the legacy stream waits for this operation, even if nothing follows it here.
             self.queue(stream, "streamWaitEvent", None)
 
     def event_is_done(self, event: Event) -> bool:
@@ -316,7 +316,7 @@ class Streams:
         return stream.capture is not None
 
     def exchange_mode(self, mode: CaptureMode) -> CaptureMode:
-        """The former mode of this thread, which has a new one."""
+        """Give this thread another mode; returns the former one."""
         before = self._modes.get(get_ident(), CaptureMode.GLOBAL)
         self._modes[get_ident()] = mode
         return before
@@ -337,7 +337,7 @@ class Streams:
     def forbid_on_captured_device(self, device: int, what: str) -> None:
         """Raise CudaFailure while any thread captures a stream of a GPU, in whatever mode.
 
-        The programming guide calls a synchronisation of a broader handle than that of the stream invalid.
+        The programming guide calls a synchronisation of a handle broader than the stream's invalid.
         """
         for capture in self._captures:
             if any(stream.device == device for stream in capture.streams):

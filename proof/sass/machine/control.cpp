@@ -1,4 +1,4 @@
-// Branches, convergence and barriers. A lane has a place of its own; those at one place run together.
+// Branches, convergence and barriers. Each lane has a place of its own; lanes at one place run together.
 // `schedule.cpp` has moved the lanes that are here to the next place before an instruction runs.
 #include "state.h"
 
@@ -11,7 +11,7 @@ static uint32_t target(const Step& step) {
   if (last.kind != Kind::kTarget) step.unknown();
   return (uint32_t)last.value;
 }
-// The lanes for which the operands besides the target and the barrier hold, which are predicates.
+// The lanes for which all predicates hold, which are the operands besides the target and the barrier.
 static Mask chosen(const Step& step) {
   Mask found = step.mask;
   for (int n = 0; n < step.count(); ++n) {
@@ -30,7 +30,7 @@ static int barrier(const Step& step) {
 INSTRUCTION(BRA, "CALL", kBranch, "DIV U ANY ALL REL NOINC", "PTX bra, call") {
   const uint32_t to = target(step);
   if (!step.has(mDIV)) return step.warp.go_to(chosen(step), to);
-  // To the way for diverged warps, unless the lanes of the mask are all here.
+  // To the code for diverged warps, unless the lanes of the mask are all here.
   const Mask wanted = step.u32(0)[0] & step.warp.live();
   if (step.warp.running_at(step.pc + 1) != wanted) step.warp.go_to(step.mask, to);
 }
@@ -61,7 +61,7 @@ INSTRUCTION(BSYNC, "", kBranch, "RECONVERGENT", MEETING) {
 INSTRUCTION(BREAK, "", kBranch, "RECONVERGENT", MEETING) {
   step.warp.convergence[barrier(step)] &= ~chosen(step);
 }
-// Between a convergence barrier and a register, which keeps it while a function uses the barrier.
+// A move between a convergence barrier and a register, which keeps it while a function uses the barrier.
 INSTRUCTION(BMOV, "", kBranch, "32 CLEAR", MEETING) {
   if (step.count() != 2) step.unknown();
   if (step.kind(0) == Kind::kBarrier) {
@@ -105,7 +105,7 @@ INSTRUCTION(UCGABAR_WAIT, "", kBranch, "", "PTX barrier.cluster.wait") {
   wait_for(step, Wait::kBarrier, splat(kClusterBarrier));
 }
 
-// What the table of instructions does not have: the text has the reason behind the instruction.
+// An instruction that the table does not have: its text has the reason behind the instruction.
 INSTRUCTION(UNKNOWN, "", kBranch, "", "no instruction") {
   step.fail("an instruction that is not known");
 }
@@ -116,7 +116,7 @@ INSTRUCTION(MEMBAR, "", kMemory, "ALL SC CTA GPU SYS", "PTX fence") {
   step.warp.access.is_fence = !step.has(mCTA);
 }
 INSTRUCTION(ERRBAR, "CGAERRBAR CCTL", kMemory, "ALL IVALL", "PTX fence") {}
-// The second waits for the copies before the first, which are all that the kernels have started.
+// DEPBAR waits for the copies before LDGDEPBAR, which are all copies that the kernels have started.
 INSTRUCTION(LDGDEPBAR, "DEPBAR", kMemory, "LE", "PTX cp.async.commit_group, wait_group") {
   step.warp.access.awaits_copies = step.has(mLE);
   for (int n = 0; n < step.count(); ++n)

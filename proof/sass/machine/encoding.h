@@ -3,8 +3,9 @@
 #include <cstdint>
 
 constexpr int kMaxOperands = 8;
-// One file has the registers R, from kFirstUniform on UR, and the zeros that RZ and URZ mean with those behind
-// them. Predicates are P, from kFirstUniformPredicate on UP, and PT, which is UPT as well.
+// One file has the registers R, then UR from kFirstUniform on, then zeros: RZ and URZ, and the registers
+// behind them in a vector. Predicates are P, then UP from kFirstUniformPredicate on, then PT, which is UPT as
+// well.
 constexpr int kFirstUniform = 256;
 constexpr int kZeroRegister = 320;
 constexpr int kNumRegisters = 324;
@@ -33,7 +34,7 @@ enum class Pipe : uint8_t {
   kAlu, kFma, kHeavy, kHalf, kTensor, kSpecial, kMemory, kShared, kReduction, kUniform, kBranch,
 };
 
-// What follows an opcode, `IMAD.WIDE.U32`. An entry of the table says which of them it knows.
+// Suffixes of opcodes, as in `IMAD.WIDE.U32`. An entry of the table says which suffixes it knows.
 #define SUFFIXES(S) \
   S(E) S(X) S(U) S(U8) S(S8) S(U16) S(S16) S(U32) S(S32) S(U64) S(S64) S(F16) S(F32) S(F64)       \
   S(8) S(16) S(32) S(64) S(128) S(1688) S(16816)                                                  \
@@ -69,8 +70,8 @@ struct Operand {
 struct Instruction {
   uint16_t entry;  // the number in the table of instructions
   uint8_t num_operands;
-  // The compiler's schedule: clocks to the next instruction, the scoreboards that this one's result and its
-  // reading of operands count down (7 for none), those it waits for.
+  // The compiler's schedule: clocks to the next instruction, the scoreboards that its result and its reading
+  // of operands count down (7 for none), and the scoreboards that it waits for.
   uint8_t stall, write_scoreboard, read_scoreboard, wait_mask;
   uint64_t suffixes[2];  // bit n is the n-th `Suffix`
   Operand guard;         // a predicate, PT where there is none
@@ -92,17 +93,17 @@ struct Rates {
   double pipe_clocks[kNumPipes];  // for which an instruction of a warp keeps its partition's pipe
   double latency[kNumPipes];      // of instructions whose result is waited for with a scoreboard
   double sectors_per_clock;       // that the first-level cache looks up
-  // For each line of an access beyond those that as many bytes side by side lie in: of the first-level cache,
-  // and of a partition's pipe.
+  // Of the first-level cache and of a partition's pipe, for each line of an access beyond those that the same
+  // bytes side by side would need.
   double clocks_per_line_more, pipe_clocks_per_line_more;
   double shared_queue;  // wavefronts that wait for shared storage while more are issued
   double cache_latency, l2_latency, memory_latency;
   double l2_clocks_per_sector, memory_clocks_per_sector;  // of one multiprocessor's share
-  double l2_far_latency;  // more of sectors in the other half of the second-level cache
-  // For which strong and atomic accesses, by which blocks talk to each other, keep a line of that cache.
-  // A word that several multiprocessors update is updated by others that do not run, too: each stands for some.
+  double l2_far_latency;  // added for sectors in the other half of the second-level cache
+  // For which strong and atomic accesses, by which blocks communicate, keep a line of that cache. Each
+  // multiprocessor that runs stands for several; these also update a word that several running ones update.
   double line_clocks_per_sector, line_clocks_per_store, word_clocks_per_update, stands_for;
-  double fence_latency, remote_latency;  // a fence; more of shared storage of another block
+  double fence_latency, remote_latency;  // a fence; added for shared storage of another block
   double barrier_clocks_per_warp, barrier_latency, cluster_barrier_latency;
   double block_clocks;  // from one block that starts on a multiprocessor to the next
   uint64_t cache_sectors, l2_sectors;
@@ -119,16 +120,16 @@ struct Totals {
   uint64_t wavefronts, barriers;
 };
 
-// What an instruction of a warp waited for last: its turn after the one before, as the compiler scheduled it; a
-// result; a fence; a barrier; its pipe. Start is that of its block.
+// What an instruction of a warp waited for last: the start of its block; its turn after the previous
+// instruction, as the compiler scheduled it; a result; a fence; a barrier; its pipe.
 enum class Cause : uint8_t { kStart, kSchedule, kResult, kFence, kBarrier, kPipe };
 
-// An instruction that a warp issued at a clock. It could have been issued from `ready_at` on, but for other warps;
-// `cause` says why not before, and of a result, which instruction gave it.
+// An instruction that a warp issued at a clock. But for other warps, it could have been issued from
+// `ready_at` on; `cause` says why not before, and for a result, `cause_pc` says which instruction gave it.
 struct Issue {
   double at, ready_at;
   uint32_t pc, cause_pc;
-  uint32_t lanes;  // that executed it
+  uint32_t lanes;  // how many executed it
   Cause cause;
 };
 
@@ -149,12 +150,12 @@ struct Request {
   uint32_t num_multiprocessors, resident_blocks;
   uint64_t max_instructions;
   const Rates* rates;
-  uint64_t* executed;  // for each instruction, by how many warps
+  uint64_t* executed;  // for each instruction, how many warps executed it
   Totals* totals;
-  // The instructions of a warp of a block, as many as there is room for; null if nobody asks.
+  // The instructions of the traced warp, as many as there is room for; null if no warp is traced.
   Issue* issues;
   uint64_t max_issues;
-  uint64_t* num_issues;  // with those for which there was no room
+  uint64_t* num_issues;  // including those for which there was no room
   uint32_t traced_block, traced_warp;
   char* error;
   uint32_t error_bytes;

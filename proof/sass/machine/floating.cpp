@@ -51,8 +51,8 @@ INSTRUCTION(FMNMX, "", kAlu, "FTZ NAN", "PTX min.f32, max.f32, min.NaN.f32") {
   };
   step.set(0, each<F32>(chosen, step.f32(1), step.f32(2), bits_of(step.predicate(3))));
 }
-// Whether a division needs the way around subnormal and huge numbers. Taken to be true for more numbers than
-// on a GPU: that way is right for all of them.
+// Whether a division needs the path for subnormal and huge numbers. True here for more numbers than on a GPU:
+// that path is right for all numbers.
 INSTRUCTION(FCHK, "", kSpecial, "", "the expansion of PTX div.rn.f32") {
   const auto is_hard = [](float x, float y) {
     const int a = bits_as<uint32_t>(x) >> 23 & 255, b = bits_as<uint32_t>(y) >> 23 & 255;
@@ -183,8 +183,10 @@ INSTRUCTION(HFMA2, "", kHalf, "MMA", "PTX fma.f16x2") {
   });
 }
 
-// D = A * B + C of 16 x 8 x 16. Lane 4 r + c holds of A the rows r and r + 8, columns 2 c, 2 c + 1 and 8 more; of
-// B the rows 2 c, 2 c + 1 and 8 more in column r; of C and D rows r, r + 8 of columns 2 c, 2 c + 1.
+// D = A * B + C of 16 x 8 x 16. Lane 4 r + c holds
+//   of A: rows r and r + 8, columns 2 c, 2 c + 1, 2 c + 8 and 2 c + 9;
+//   of B: rows 2 c, 2 c + 1, 2 c + 8 and 2 c + 9, column r;
+//   of C and D: rows r and r + 8, columns 2 c and 2 c + 1.
 INSTRUCTION(HMMA, "", kTensor, "16816 1688 F32 BF16",
             "PTX mma.sync.m16n8k16.f32.f16.f16.f32, figures of the fragments") {
   if (!step.has(mF32)) step.unknown();

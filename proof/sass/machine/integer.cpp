@@ -25,7 +25,7 @@ INSTRUCTION(IADD3, "UIADD3", kAlu, "X", "PTX add, sub, add.cc, addc, subc") {
   for (int k = 0; k < carries; ++k) step.set_predicate(1 + k, mask_of((sum >> 32) > (uint64_t)k));
 }
 
-// The lower bits of a word, as many as 5 bits say; all of them for a larger number that is not wrapped.
+// The lowest `count` bits of a word, counted modulo 32 if `wraps`; otherwise, all bits for a count above 31.
 static uint32_t low_bits(uint32_t count, bool wraps) {
   return count > 31 && !wraps ? kAll : (1u << (count & 31)) - 1;
 }
@@ -47,13 +47,13 @@ VALUE(VIADD, "", kAlu, "", "PTX add.s32", step.u32(1) + step.u32(2))
 VALUE(IABS, "", kAlu, "", "PTX abs.s32",
       each<U32>([](uint32_t x) { return (int32_t)x < 0 ? -x : x; }, step.u32(1)))
 
-// Bits that nobody wrote are passed on: what they are matters only where they are used.
+// Bits that nobody wrote are passed on: their values matter only where they are used.
 static void move(const Step& step, int n) {
   step.are_whole(n, 1) ? step.set(0, step.u32(n)) : step.set(0, step.bits(n));
 }
 
-// The bits of a product that are defined. A bit depends on no higher bit of a factor, and zeros that end a factor
-// move the bits of the other one up: so a compiler shifts out the half of a register that nobody wrote.
+// The bits of a product that are defined. A bit depends on no higher bit of a factor, and the low zeros of a
+// factor move the bits of the other factor up. So a compiler shifts out an unwritten half of a register.
 static U32 defined_of_product(const Bits& a, const Bits& b) {
   const auto zeros = [](uint32_t value, uint32_t defined) {
     return __builtin_ctzll(1ull << 32 | value | ~defined);
@@ -146,7 +146,7 @@ static Known<Value> looked_up(uint64_t table, const Known<Value> (&operands)[3])
   }
   return {found, ~(may_be[0] & may_be[1])};
 }
-// The same of operands all of whose bits are defined.
+// The same for operands with all bits defined.
 static U32 looked_up(uint64_t table, const U32& a, const U32& b, const U32& c) {
   const auto all_if = [&](int row) { return table >> row & 1 ? kAll : 0; };
   // By the bits of the first two operands.
@@ -190,7 +190,7 @@ INSTRUCTION(ISETP, "UISETP", kAlu, "EQ NE LT LE GT GE U32 AND OR XOR EX", "PTX s
     found = step.has(mNE) ? found | lower : (found & ~are_equal) | (are_equal & lower);
   }
   const Mask given = step.predicate(4);
-  // Where the given predicate decides alone, it does not matter what is compared.
+  // Where the given predicate decides alone, the compared values do not matter.
   const Mask decided = step.has(mAND) ? ~given : step.has(mOR) ? given : 0;
   const Mask known = are_known ? kAll : mask_of((a.defined & b.defined) == kAll) | decided;
   step.set_predicate(0, combined(step, found, given), known);
@@ -199,7 +199,7 @@ INSTRUCTION(ISETP, "UISETP", kAlu, "EQ NE LT LE GT GE U32 AND OR XOR EX", "PTX s
 
 VALUE(SEL, "USEL", kAlu, "", "PTX selp", choose(step.predicate(3), step.bits(1), step.bits(2)))
 INSTRUCTION(MOV, "UMOV", kAlu, "", "PTX mov") { move(step, 1); }
-// Four bytes of two words, each chosen by four bits of a selector, of which the highest asks for its sign alone.
+// Four bytes of two words, each chosen by four bits of a selector; the highest one asks only for its sign.
 static U32 permuted(const U32& lower, const U32& upper, const U32& selector) {
   U32 found = {};
   for (int byte = 0; byte < 4; ++byte) {
@@ -224,7 +224,7 @@ static U32 extreme(const Step& step, U32 a, U32 b, Mask least) {
   const Mask is_less = step.has(mU32) ? mask_of(a < b) : mask_of((S32)a < (S32)b);
   return choose(~(is_less ^ least), a, b);
 }
-// A half whose bits were all written is known: compilers leave the upper one to chance.
+// A half is known if all its bits were written: compilers leave the upper half to chance.
 static Bits extreme_halves(const Step& step, Bits a, Bits b, Mask least) {
   const auto extreme_of = [&](U32 x, U32 y) {
     const Mask is_less = step.has(mU16x2) ? mask_of(x < y) : mask_of((S32)x < (S32)y);
@@ -242,7 +242,7 @@ INSTRUCTION(VIMNMX, "", kAlu, "U32 U16x2 S16x2", "PTX min, max") {
   else
     step.set(0, extreme(step, step.u32(1), step.u32(2), least));
 }
-// No source has its rate: taken for that of two operands.
+// No source states its rate; assumed to be that of two operands.
 INSTRUCTION(VIMNMX3, "", kAlu, "U32", "PTX min, max of three") {
   const Mask least = step.predicate(4);
   step.set(0, extreme(step, extreme(step, step.u32(1), step.u32(2), least), step.u32(3), least));

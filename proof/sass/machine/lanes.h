@@ -60,7 +60,7 @@ inline U32 choose(Mask mask, U32 yes, U32 no) {
 }
 inline Mask choose(Mask mask, Mask yes, Mask no) { return (yes & mask) | (no & ~mask); }
 
-// Bits, and which of them somebody wrote: for what only passes them on.
+// Bits, and which of them were written, for instructions that only pass them on.
 template <typename Value>
 struct Known {
   Value value, defined;

@@ -50,14 +50,14 @@ inline uint8_t* global_place(const Request& launch, uint32_t& last, uint64_t add
   throw Failure(told(use, size, address) + " is outside every buffer");
 }
 
-// Shared storage starts behind what the system reserves on sm_90, and that of the blocks of a cluster is
-// 16 MiB apart in the window of each.
+// Shared storage starts behind the bytes that the system reserves on sm_90. In the window of each block of a
+// cluster, the shared storage of its blocks is 16 MiB apart.
 constexpr uint32_t kReservedSharedBytes = 1024;
 constexpr int kSharedRankShift = 24;
 // The upper half of a generic address that means shared storage.
 constexpr uint32_t kSharedWindow = 0x01000000;
 
-// Whether each lane accesses what follows the place of the lane before.
+// Whether each lane accesses the bytes that follow those of the lane before.
 inline bool are_neighbours(const U64& addresses, Mask mask, int size) {
   if (!mask) return true;
   const int first = __builtin_ctz(mask);
@@ -68,8 +68,9 @@ inline bool are_neighbours(const U64& addresses, Mask mask, int size) {
 }
 
 // How many turns the banks of shared storage need for an access of 32 lanes: lanes with different words in one
-// bank take turns; 8-byte accesses go by halves of a warp, 16-byte accesses by quarters. Those of atomic accesses
-// to one word do, too. Source: CUDA C++ programming guide, shared memory of compute capability 5.x and later.
+// bank take turns, and so do lanes with atomic accesses to one word; 8-byte accesses go by halves of a warp,
+// 16-byte accesses by quarters. Source: CUDA C++ programming guide, shared memory of compute capability 5.x
+// and later.
 inline int wavefronts_of(const U64& addresses, Mask mask, int size, bool takes_turns) {
   const int group = size == 16 ? 8 : size == 8 ? 16 : 32, words = std::max(1, size / 4);
   const bool is_dense = !takes_turns && are_neighbours(addresses, mask, size);
@@ -101,7 +102,7 @@ inline int wavefronts_of(const U64& addresses, Mask mask, int size, bool takes_t
   return turns;
 }
 
-// How many lanes have the address that most of them have.
+// How many lanes have the most frequent address.
 inline int most_of_one(const U64& addresses, Mask mask) {
   int most = 0;
   while (mask) {
@@ -114,7 +115,7 @@ inline int most_of_one(const U64& addresses, Mask mask) {
 
 constexpr int kLineBytes = 128;
 
-// Adds a number unless it is there; the one added last is the likeliest.
+// Adds a number unless it is there. The search begins at the number added last, the likeliest match.
 inline void add_distinct(uint64_t* numbers, int& count, uint64_t number) {
   int known = count;
   while (known && numbers[known - 1] != number) --known;
@@ -128,7 +129,7 @@ inline int sectors_of(const U64& addresses, Mask mask, uint64_t* sectors) {
   return count;
 }
 
-// How many lines of 128 bytes sectors are in.
+// In how many lines of 128 bytes the sectors lie.
 inline int lines_of(const uint64_t* sectors, int num_sectors) {
   uint64_t lines[kLanes];
   int count = 0;

@@ -44,7 +44,7 @@ static void access(const Step& step, const U64& addresses, Mask shared, int size
   const int num_dense = (__builtin_popcount(global) * size + kLineBytes - 1) / kLineBytes;
   access.num_lines_more = std::max(0, lines_of(access.sectors, access.num_sectors) - num_dense);
   if (access.is_atomic) access.updates = most_of_one(addresses, global);
-  // Most go to one block's shared storage, where nothing is looked for.
+  // Most accesses go to the block's own shared storage, where no buffer has to be found.
   std::vector<uint8_t>& own = step.warp.block.shared;
   const uint64_t rank = (uint64_t)step.warp.block.rank << kSharedRankShift;
   each_lane(step.mask, [&](int lane) {
@@ -195,8 +195,8 @@ INSTRUCTION(REDG, "", kMemory, OPERATIONS SCOPES, "PTX red, red.global") {
   atomic(step, in_shared(step.address(0)), -1, 0);
 }
 
-// Votes, shuffles, matches and reductions: the lanes that are here take part, which `__shfl_sync` and its like
-// promise to be those of its mask.
+// Votes, shuffles, matches and reductions: the lanes that are here take part. Callers of `__shfl_sync` and
+// its like promise that these are the lanes of the mask.
 INSTRUCTION(VOTE, "VOTEU", kAlu, "ANY ALL EQ", "PTX vote.sync") {
   const int n = step.is_predicate(0) ? 0 : 1;
   const Mask found = step.predicate(step.count() - 1) & step.mask;
@@ -245,7 +245,7 @@ INSTRUCTION(MATCH, "", kShared, "ANY ALL U64", "PTX match.sync") {
 }
 INSTRUCTION(REDUX, "", kReduction, "MAX MIN SUM OR XOR S32", "PTX redux.sync") {
   const U32 value = step.u32(1);
-  const bool is_and = !step.has(mMAX, mMIN, mSUM, mOR, mXOR);  // which is not spelled
+  const bool is_and = !step.has(mMAX, mMIN, mSUM, mOR, mXOR);  // AND has no suffix
   uint32_t found = value[__builtin_ctz(step.mask)];
   each_lane(step.mask & (step.mask - 1), [&](int lane) {
     found = is_and ? found & value[lane] : (uint32_t)combined(step, found, value[lane], 4);

@@ -1,5 +1,5 @@
-// Runs the blocks of a launch: a multiprocessor has four partitions, each issues one instruction a clock of a
-// warp that is ready, which is when the compiler's schedule and what it waits for allow it.
+// Runs the blocks of a launch. A multiprocessor has four partitions; each issues one instruction a clock, of
+// a warp that is ready: the compiler's schedule lets it go on, and it waits for nothing.
 #include <deque>
 #include <list>
 #include <optional>
@@ -11,7 +11,7 @@
 namespace {
 
 constexpr int kNumPartitions = 4;
-// Instructions for which lanes of a warp run before others get a turn, as these may poll for what those do.
+// Instructions that some lanes of a warp run before others get a turn: the former may poll for the latter.
 constexpr uint32_t kTurn = 1024;
 
 // A thing that serves one request after another.
@@ -49,12 +49,11 @@ class Cache {
   std::unordered_map<uint64_t, Sector> sectors_;
 };
 
-// A quarter of a multiprocessor. What is looked at each clock, when a warp goes on, lies together.
+// A quarter of a multiprocessor. The times when warps go on lie together, because they are read each clock.
 struct Partition {
   std::vector<Turn*> warps;
   std::vector<double> due;  // when each of them goes on, HUGE_VAL where it has no lane to run
-  double first =
-      HUGE_VAL;  // no warp goes on before; one does then, unless the one that did has gone
+  double first = HUGE_VAL;  // no warp goes on before; one does then, unless `has_gone`
   bool has_gone = false;
   size_t last = 0;  // the warp that issued last
   Server pipes[kNumPipes];
@@ -146,7 +145,7 @@ class Run {
   // Looks at a multiprocessor at a time, or before.
   void call(size_t number, double at) { next_[number] = std::min(next_[number], at); }
 
-  // As many of the blocks that wait as fit.
+  // Starts as many of the waiting blocks as fit.
   void admit(size_t number, double at) {
     Multiprocessor& m = multiprocessors_[number];
     while (!waiting_.empty() && m.num_blocks < request_.resident_blocks) {
@@ -187,7 +186,7 @@ class Run {
     }
   }
 
-  // Which lanes of a warp run next: those at the current place, else those that are behind.
+  // Chooses the lanes of a warp that run next: those at the current place, else those that are behind.
   void prepare(Warp& warp) {
     const Mask running = warp.in(Wait::kNone);
     Turn& turn = warp.turn;
@@ -235,7 +234,7 @@ class Run {
     totals_.clocks = std::max(totals_.clocks, (uint64_t)at + 1);
   }
 
-  // The first in turn, from the one after that which issued last.
+  // The first ready warp in turn, from the one after the warp that issued last.
   Turn* ready_warp(const Multiprocessor& m, Partition& partition, double at) {
     const size_t count = partition.warps.size();
     if (!count || partition.first > at) return nullptr;
@@ -312,7 +311,7 @@ class Run {
     if (warp.access.awaits_copies) turn.wait_until(warp.copied_at, Cause::kResult, warp.copied_pc);
     if (warp.access.is_fence) turn.wait_until(at + rates_.fence_latency, Cause::kFence, pc);
     count_down(instruction.read_scoreboard, at + rates_.latency[(int)Pipe::kBranch]);
-    // Only branches, and what waits for others, take lanes apart or let them meet.
+    // Only branches, and instructions that wait for other lanes, take lanes apart or let them meet.
     if (entry.pipe == Pipe::kBranch) meet(warp);
     if (entry.pipe == Pipe::kBranch || turn.next != warp.in(Wait::kNone))
       prepare(warp);
@@ -341,8 +340,8 @@ class Run {
     return done;
   }
 
-  // When a sector that was looked up at a time is there, or stored; it may be the first of its line. Who finds
-  // a sector on its way to the cache waits until it has arrived.
+  // When a sector that was looked up at a time is there, or stored; it may be the first of its line. An
+  // access that finds a sector on its way to the cache waits until it has arrived.
   double fetched(Multiprocessor& m, const Access& access, uint64_t sector, bool is_first,
                  double at) {
     if (access.is_store || access.is_strong) return from_l2(m, access, sector, is_first, at);
@@ -351,7 +350,7 @@ class Run {
     return cached.arrives_at = from_l2(m, access, sector, is_first, at);
   }
 
-  // The same of an access that goes to the second level.
+  // The same for an access that goes to the second level.
   double from_l2(Multiprocessor& m, const Access& access, uint64_t sector, bool is_first,
                  double at) {
     ++totals_.l2_sectors;
@@ -364,7 +363,7 @@ class Run {
     ++totals_.memory_sectors;
     const double done =
         m.memory.begin(at_l2, rates_.memory_clocks_per_sector) + rates_.memory_latency;
-    // Bytes that are stored are there for others before they are in memory.
+    // Other accesses find stored bytes before these are in memory.
     if (!access.is_store) cached.arrives_at = done;
     return done;
   }
@@ -376,15 +375,16 @@ class Run {
     });
   }
 
-  // Multiprocessors and lines are in halves of the chip in turn. Of a line's number only the bits are taken that
-  // no buffer's address changes, so that each run is like the other.
+  // Multiprocessors and lines are in the halves of the chip by turns. Only those bits of a line's number
+  // count that no buffer's address changes, so that all runs are alike.
   double far_latency(const Multiprocessor& m, uint64_t sector) const {
     const uint64_t line = sector / 4, number = &m - multiprocessors_.data();
     return ((line ^ line >> 1 ^ number) & 1) * rates_.l2_far_latency;
   }
 
-  // When the line of a sector is free for an access at a time, which keeps it. A load finds what was stored before
-  // it was issued, as if both took equally long to the cache; so those that come later wait for a store's turn.
+  // When the line of a sector is free for an access that comes at a time and then keeps the line. A load
+  // finds the values stored before it was issued, as if loads and stores took equally long to the cache; so
+  // accesses that come later wait for a store's turn.
   double turn(const Multiprocessor& m, const Access& access, uint64_t sector, bool is_first,
               double at) {
     Line& line = lines_[sector / 4];
@@ -397,7 +397,7 @@ class Run {
     return line.begin(at, clocks);
   }
 
-  // Lets lanes go on that have met those they wait for.
+  // Lets lanes go on that have met the lanes they wait for.
   static void meet(Warp& warp) {
     for (const Wait wait : {Wait::kConvergence, Wait::kWarp, Wait::kCollective})
       each_lane(warp.in(wait), [&](int lane) {
@@ -409,7 +409,7 @@ class Run {
       });
   }
 
-  // A warp that has no lane to run: it may have ended, or complete a barrier. Whether there is room for a block.
+  // A warp without a lane to run: it may have ended, or complete a barrier. Returns whether its block ended.
   bool settle(Multiprocessor& m, Partition& partition, Warp& warp, double at) {
     Block& block = warp.block;
     // The unit for barriers takes one warp after another.
@@ -487,8 +487,8 @@ class Run {
 
 extern "C" {
 
-// The table: a line for each instruction, its columns apart by tabs. Behind them the suffixes, the special
-// registers, and the bytes of each structure that Python reads from `encoding.h`, a line each.
+// The table: a line for each instruction, with columns separated by tabs. Then a line each for the suffixes,
+// the special registers, and the sizes in bytes of the structures that Python reads from `encoding.h`.
 const char* sass_table() {
   static std::string text;
   if (!text.empty()) return text.c_str();

@@ -108,7 +108,7 @@ U64 Step::address(int n) const {
                    : op.part == Part::kWhole
                        ? wide_signed(word)
                        : wide(word) << shifts[(int)op.part - (int)Part::kUnsigned];
-  // In an address of 64 bits the uniform register has as many.
+  // In an address of 64 bits, the uniform register has 64 bits, too.
   return base + (op.bank ? words_of(op.uniform) : wide(register_word(op.uniform))) + op.value;
 }
 

@@ -15,7 +15,7 @@ constexpr uint32_t kClusterBarrier = 16;
 struct Access {
   int num_sectors = 0;  // of global memory
   uint64_t sectors[kLanes];
-  int num_lines_more = 0;  // of global memory, than there were if its lanes had neighbouring bytes
+  int num_lines_more = 0;  // of global memory, beyond those that neighbouring bytes would need
   int wavefronts = 0;      // of shared storage
   bool is_store = false, is_strong = false, is_atomic = false;
   int updates = 0;         // of the word that most lanes update
@@ -28,7 +28,7 @@ struct Access {
   }
 };
 
-// What lanes do: run, or wait for those of a convergence barrier, a mask, a mask at one place, a block.
+// What lanes do: run, or wait for the lanes of a convergence barrier, a mask, a mask at one place, a block.
 enum class Wait : uint8_t { kNone, kConvergence, kWarp, kCollective, kBarrier, kExited };
 
 struct Block;
@@ -45,7 +45,7 @@ struct Turn {
   Cause cause = Cause::kStart;  // of `ready_at`
   uint32_t cause_pc = 0;
 
-  // Waits until a time, if that is later than what it waits for already.
+  // Waits until a time, unless the warp waits longer already.
   void wait_until(double time, Cause why, uint32_t why_pc) {
     if (time <= ready_at) return;
     ready_at = time, cause = why, cause_pc = why_pc;
@@ -57,10 +57,10 @@ struct Warp {
   Turn& turn;
   const uint32_t number;
   Bits registers[kNumRegisters] = {};
-  // Whether all bits of a register were written in every lane: few instructions ask for more.
+  // Whether all bits of a register were written in every lane. Few instructions need the bits themselves.
   bool is_whole[kNumRegisters] = {};
   Flags predicates[kTruePredicate + 1] = {};
-  Mask convergence[16] = {};  // who meets at a BSYNC
+  Mask convergence[16] = {};  // the lanes that meet at a BSYNC
   U32 pc = {};
   U32 waits_for = {};           // the barrier, or the mask of a WARPSYNC
   Mask waiting[6] = {kAll};     // the lanes of each `Wait`
@@ -105,7 +105,7 @@ struct Block {
   uint32_t last_range = 0;  // of global memory that was accessed
   int num_live = 0;         // of its warps
   uint64_t clock = 0;
-  // What threads bring to a barrier that reduces, and what came of the last one.
+  // What threads bring to a barrier that reduces, and the result of the last such barrier.
   struct Reduction {
     bool any = false, all = true, wants_all = false;
     uint32_t count = 0;
@@ -131,13 +131,13 @@ struct Step {
     touched |= 1u << n;
     return instruction.operands[n];
   }
-  // Which kind an operand is, which does not use it.
+  // The kind of an operand. To ask for it does not count as use.
   Kind kind(int n) const { return n < count() ? instruction.operands[n].kind : Kind::kNone; }
   bool is_predicate(int n) const { return kind(n) == Kind::kPredicate; }
   // An operand that has no meaning here may only be RZ, URZ, or a predicate that is always as given.
   void require_zero(int n) const;
   void require_constant(int n, bool value) const;
-  // Every operand has a meaning: one that was not used makes the result wrong.
+  // Every operand has a meaning: with an unused operand, the result is wrong.
   void require_all_used() const {
     if (touched != (1u << count()) - 1) unknown();
   }
@@ -145,13 +145,13 @@ struct Step {
   U32 u32(int n) const;
   U64 u64(int n) const;
   F32 f32(int n) const;  // flushed as .FTZ says
-  // Of an operand that is neither negated nor inverted.
+  // A word of an operand that is neither negated nor inverted.
   U32 word(int n, int which = 0) const;
   U64 words(int n) const { return pair(word(n, 0), word(n, 1)); }
-  // As it is in the register: the caller applies flags, and takes its half of one with halves.
+  // A word as it is in the register: the caller applies flags, and takes its half of an operand with halves.
   U32 raw_word(int n, int which = 0, bool has_halves = false) const;
   Bits bits(int n) const;
-  // Whether all bits of operands from n on are known, as all are but those of registers that were never written.
+  // Whether all bits of the operands from n on are known. Only unwritten bits are unknown.
   bool are_whole(int n, int count) const {
     for (; count; ++n, --count)
       if (kind(n) == Kind::kRegister && !warp.is_whole[instruction.operands[n].index]) return false;
@@ -183,7 +183,7 @@ struct Step {
   int result(int n) const;
 };
 
-// With the signs that an operand asks for: of integers, and of floating point, whose sign is a bit.
+// A value with the signs that an operand asks for: integers here, then floating point, whose sign is a bit.
 template <typename Vector>
 Vector with_signs(Vector value, uint8_t flags) {
   const Vector sign = -(value >> (8 * sizeof value[0] - 1));  // all bits of those below zero
@@ -221,7 +221,7 @@ Mask compared(const Step& step, const Vector& a, const Vector& b) {
   if (step.has(mNAN)) return ~ordered();
   step.unknown();
 }
-// What the suffixes make of two values: of a comparison and another predicate, of memory and a lane, of lanes.
+// Two values combined as the suffixes say: a comparison and another predicate, memory and a lane, two lanes.
 uint64_t combined(const Step& step, uint64_t a, uint64_t b, int size = 4);
 
 // A row of the table of instructions. `also` are opcodes of the same meaning, such as those of the uniform
