@@ -8,8 +8,8 @@ Others are where they are used: the last offsets in `functions/slice.py` (16 % o
 the operands without arrays of `devices/cuda/sharing.py` (a DLPack tensor took 7.6 times as long as an array
 before, and takes 1.5 times as long with them), and the tables of array types in `functions/calls.py`, for
 every call, and in `devices/__init__.py`, for calls that are planned. `torch/` keeps calls by PyTorch's own
-layouts, and calls the kernel of `topk` past the dispatcher (2.2 times as long with it, 1.5 without). Values
-that planning makes for each new shape (`Space`, `Selection`, `Argument`, ...) have slots and are not frozen:
+layouts, and calls the kernel of `topk` past the dispatcher, which saves a third of the call. Values that
+planning makes for each new shape (`Space`, `Selection`, `Argument`, ...) have slots and are not frozen:
 made faster than frozen values and read faster than named tuples, 4 to 6 % of planning a call. All programs
 and allocators share the variables of one function (`_makers`, `_allocators` of `devices/cuda/`), instead of
 having one function each: 2 to 3 %.

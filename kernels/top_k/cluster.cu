@@ -261,7 +261,12 @@ struct Listed {
   static __device__ __forceinline__ Listed read(UInt32* count, UInt32 rank) {
     const UInt32 lane = threadIdx.x % kWarpSize;
     const UInt32 own = lane < kBlocks ? *map_shared(count, lane % kBlocks) : 0;
-    const UInt32 sum = sum_up_to_lane<kBlocks>(own);
+    UInt32 sum = own;
+#pragma unroll
+    for (UInt32 distance = 1; distance < kBlocks; distance *= 2) {
+      const UInt32 below = __shfl_up_sync(kFullMask, sum, distance);
+      if (lane >= distance) sum += below;
+    }
     return {__shfl_sync(kFullMask, sum, kBlocks - 1), warp_max(own),
             __shfl_sync(kFullMask, own, static_cast<int>(rank)), own, sum - own};
   }

@@ -45,8 +45,9 @@ constexpr UInt32 kSampledLoads = 2;
 constexpr UInt32 kSortedByBlock = 512;
 
 struct GridParams : TopKParams {
-  Int64 own_capacity;    // candidates that a block has room for; 0 without a guess
-  Int64 lists_in_order;  // whether a block lists its candidates in order; else a network pads them
+  Int64 own_capacity;  // candidates that a block has room for; 0 without a guess
+  Int64
+      lists_in_order;  // whether a block lists its candidates in order of index; else it sorts them
 };
 
 // The state that the blocks of a row share in global memory, zero at first.

@@ -160,9 +160,9 @@ DEFECTS = {
         f"{UNWRITTEN}|{WRONG}|{BOUNDS}|{RACE}",
     ),
     "a scan that leaves out half a warp": Defect(
-        "kernels/common/block_scan.cuh",
-        "distance < kWarpSize; distance *= 2",
-        "distance < kWarpSize / 2; distance *= 2",
+        "kernels/common/lane_sum.cuh",
+        "distance < kLanes; distance *= 2",
+        "distance < kLanes / 2; distance *= 2",
         ("block radix", "block radix, many results"),
         f"{UNWRITTEN}|{WRONG}|{BOUNDS}|{RACE}",
     ),
@@ -175,8 +175,8 @@ DEFECTS = {
     ),
     "places are taken without an atomic": Defect(
         "kernels/top_k/filter.cuh",
-        "const UInt32 place = atomicAdd(&shared.num_listed, 1); list.keys[place] = word;",
-        "const UInt32 place = shared.num_listed++; list.keys[place] = word;",
+        "const UInt32 place = atomicAdd(&shared.num_listed, 1); list.put(place, word, index);",
+        "const UInt32 place = shared.num_listed++; list.put(place, word, index);",
         ("filtered rows",),
         RACE,
     ),
@@ -656,14 +656,14 @@ DEFECTS = {
     ),
     "bits of listed keys are not seen": Defect(
         "kernels/top_k/grid_radix.cu",
-        """    place.indices[rank] = index;
+        """    place.put(rank, key, index);
     seen.add(key);""",
-        "    place.indices[rank] = index;",
+        "    place.put(rank, key, index);",
         ("grid radix, a guess in order", "grid radix, a guess and more results"),
         WRONG,
     ),
     "elements of keys that several have are not read": Defect(
-        "kernels/top_k/grid_radix.cu",
+        "kernels/common/ordering_key.cuh",
         "return !is_zero && (element & (kSign - 1)) <= static_cast<Bits>(order.infinity);",
         "return true;",
         ("grid radix, floats of every kind",),

@@ -127,9 +127,9 @@ def emulator_report() -> Iterator[Report]:
     --------
     >>> import numpy as np, cudml
     >>> with cudml.emulator_report() as report:
-    ...     y = cudml.slice(np.arange(1000, dtype=np.float32), [100], [801])
-    >>> report.total("output_tensor").bytes_written
-    3204
+    ...     result = cudml.top_k(np.arange(1000, dtype=np.float32), 10)
+    >>> report.total("output_value_tensor").bytes_written
+    40
     """
     collected = Report()
     token = _current.set(collected)
