@@ -329,7 +329,8 @@ __global__ void __launch_bounds__(kThreads, 2)
       if (threadIdx.x == 0) shared.list_begin = atomicAdd(&state->num_listed, count);
       __syncthreads();  // the place in the list is known, and this one complete
       for (UInt32 i = threadIdx.x; i < count; i += kThreads) {
-        merged.put(shared.list_begin + i, filter.list.keys[i], filter.list.indices[i]);
+        merged.keys[shared.list_begin + i] = filter.list.keys[i];
+        merged.indices[shared.list_begin + i] = filter.list.indices[i];
       }
       if (threadIdx.x == 0) shared.select.num_listed = 0;
       __syncthreads();  // every thread has written what it keeps before its block counts as done

@@ -425,7 +425,8 @@ __device__ __forceinline__ void write_by_counting(const Word* __restrict__ input
                                                   const List<Word>& copy, UInt32 count,
                                                   UInt32 block) {
   for (UInt32 i = threadIdx.x; i < count; i += kThreads) {
-    copy.put(i, row_list.keys[i], row_list.indices[i]);
+    copy.keys[i] = row_list.keys[i];
+    copy.indices[i] = row_list.indices[i];
   }
   __syncthreads();  // the copy is complete before it is read
   const UInt32 lane = threadIdx.x % kWarpSize;

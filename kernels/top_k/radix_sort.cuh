@@ -78,7 +78,8 @@ struct RadixSort {
       if (is_element && (peers & lanes_below) == 0) shared.bins[bin] += __popc(peers);
       __syncwarp();  // the bins are advanced before the next elements read them
       if (is_element) {
-        to.put(place, key, from.indices[i]);
+        to.keys[place] = key;
+        to.indices[place] = from.indices[i];
       }
     }
   }

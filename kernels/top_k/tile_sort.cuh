@@ -159,7 +159,8 @@ struct TileSort {
     for (UInt32 i = threadIdx.x; i < count; i += kThreads) {
       const Word key = shared.keys[i];
       const UInt32 place = shared.distances[falling_digit<kBits>(key, shift)] + i;
-      to.put(place, key, shared.indices[i]);
+      to.keys[place] = key;
+      to.indices[place] = shared.indices[i];
     }
   }
 

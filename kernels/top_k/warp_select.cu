@@ -17,10 +17,11 @@
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kWarpSize;
 
-// A unit is kUnit neighbouring elements; a lane has kUnits of them. The kFirst units with the largest maxima
-// (the lower index if equal) contain all results, because their kFirst maxima rank before every element of
-// the other units. Among the elements of these units, only those that reach the smallest of the maxima can be
-// results: few more than kFirst.
+// A unit is kUnit neighbouring elements; a lane has kUnits of them. The k units with the largest maxima (the
+// lower index if equal) contain all results, because their k maxima rank before every element of the other
+// units. Among the elements of these units, only those that reach the smallest of the maxima can be results:
+// few more than k. The network that finds the k-th maximum is made for a k of kFirst: as many units may be
+// chosen.
 template <class Word, int kLanes, int kUnits, int kUnit, int kFirst>
 struct Shape {
   static constexpr int kCapacity = kLanes * kUnits * kUnit;
@@ -151,29 +152,42 @@ struct Group {
     return chosen;
   }
 
-  // Chooses kFirst units that contain all results. Lists them, or their elements if each is one element, and
-  // returns the smallest key that a result can have.
-  __device__ __forceinline__ Key choose_units() const {
+  // A key that at least k units reach and, but for ties, at most kFirst. The network finds the kFirst-th key.
+  // To make it about the k-th of the units, up to kFirst - k lanes replace the key of their last unit by one
+  // above all others: fewer candidates have to be ranked. Units of one element are candidates themselves, and
+  // kFirst of them, a constant, are ranked in less time than fewer.
+  __device__ __forceinline__ Key find_last_key(const Key (&first)[kUnits]) const {
+    Key searched[kUnits];
+#pragma unroll
+    for (int j = 0; j < kUnits; ++j) searched[j] = first[j];
+    if constexpr (kUnit > 1) {
+      if (lane < kFirst - static_cast<UInt32>(params.k)) searched[kUnits - 1] = ~Key{0};
+    }
+    return kth_of_lanes<kFirst, kLanes>(searched);
+  }
+
+  // Chooses at least k and at most kFirst units that contain all results: `num_units`. Lists them, or their
+  // elements if each is one element, and returns the smallest key that a result can have.
+  __device__ __forceinline__ Key choose_units(UInt32& num_units) const {
     Key first[kUnits];
     find_first_keys(first);
-    Key last = kth_of_lanes<kFirst, kLanes>(first);
+    Key last = find_last_key(first);
     UInt32 chosen = 0;
 #pragma unroll
     for (int j = 0; j < kUnits; ++j) {
       if (first[j] >= last) chosen |= 1u << j;
     }
-    UInt32 total;
-    UInt32 place = sum_below<kLanes>(__popc(chosen), total);
+    UInt32 place = sum_below<kLanes>(__popc(chosen), num_units);
     last &= ~kNumberMask;
     const Key least = coarse_key<Word>(last, params);
-    bool is_tied = least != last || total > kFirst;
+    bool is_tied = least != last || num_units > kFirst;
     if constexpr (kHasNumber) {  // keys of the same rank may have been left out
       constexpr Key kStep = Key{1} << kSpareBits<Word>;
       is_tied = is_tied || coarse_key<Word>(last + kStep, params) == last;
     }
     if (__any_sync(kFullMask, is_tied)) {
       chosen = break_ties(first, least);
-      place = sum_below<kLanes>(__popc(chosen), total);
+      place = sum_below<kLanes>(__popc(chosen), num_units);
     }
     if constexpr (kUnit == 1) {
       Pair* next = &row.candidates[0] + place;
@@ -229,7 +243,7 @@ struct Group {
   }
 
   // Lists the elements of the chosen units that can be results; returns their number.
-  __device__ __forceinline__ UInt32 list_candidates(Key least) const {
+  __device__ __forceinline__ UInt32 list_candidates(UInt32 num_units, Key least) const {
     constexpr int kRounds = kFirst > kLanes ? kFirst / kLanes : 1;
     Key keys[kRounds * kUnit];
     UInt32 begin[kRounds];
@@ -237,15 +251,17 @@ struct Group {
 #pragma unroll
     for (int r = 0; r < kRounds; ++r) {
       const UInt32 place = r * kLanes + lane;
-      const bool is_unit = kFirst % kLanes == 0 || place < kFirst;
+      const bool is_unit = place < num_units;
       begin[r] = row.units[is_unit ? place : 0] * kUnit;
       Key unit[kUnit];
       load_unit(begin[r], unit);
+      UInt32 reached = 0;
 #pragma unroll
       for (int i = 0; i < kUnit; ++i) {
         keys[r * kUnit + i] = unit[i];
-        if (is_unit && unit[i] >= least) hits |= 1u << (r * kUnit + i);
+        reached |= static_cast<UInt32>(unit[i] >= least) << i;
       }
+      if (is_unit) hits |= reached << r * kUnit;
     }
     UInt32 total;
     UInt32 place = sum_below<kLanes>(__popc(hits), total);
@@ -337,8 +353,8 @@ struct Group {
       UInt32 other_rank = 0;
       for (UInt32 i = 0; i < num_candidates; ++i) {
         const Pair pair = row.candidates[i];
-        rank += pair.is_before(own);
-        other_rank += pair.is_before(other);
+        rank += one_if_before(pair, own);
+        other_rank += one_if_before(pair, other);
       }
       if (rank < k) visit(rank, own.index());
       if (other_rank < k && second < num_candidates) visit(other_rank, other.index());
@@ -375,8 +391,9 @@ __global__ void __launch_bounds__(kThreads,
     const UInt32 length = static_cast<UInt32>(row_length<kIsRagged>(lengths, params, start));
     load_rows<Of, kIsRagged>(input, params, start, length, rows);
     const Group<Word, kLanes, kUnits, kUnit, kFirst> group{rows[slot], params, lane, first_unit};
-    const Wide<Word> least = group.choose_units();
-    const UInt32 num_candidates = kUnit == 1 ? kFirst : group.list_candidates(least);
+    UInt32 num_units;
+    const Wide<Word> least = group.choose_units(num_units);
+    const UInt32 num_candidates = kUnit == 1 ? kFirst : group.list_candidates(num_units, least);
     group.even_out(num_candidates);
     group.rank(num_candidates, [&](UInt32 rank, UInt32 index) {
       if (!is_row) return;

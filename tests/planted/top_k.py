@@ -280,6 +280,20 @@ DEFECTS = {
         ("short rows by warps", "longer rows by warps"),
         f"{WRONG}|{BOUNDS}|{UNWRITTEN}|{RACE}",
     ),
+    "one unit fewer than results is sure to be chosen": Defect(
+        "kernels/top_k/warp_select.cu",
+        "if (lane < kFirst - static_cast<UInt32>(params.k))",
+        "if (lane <= kFirst - static_cast<UInt32>(params.k))",
+        ("short rows of fewer results than the network finds",),
+        f"{WRONG}|{UNWRITTEN}",
+    ),
+    "units beyond the chosen ones are read": Defect(
+        "kernels/top_k/warp_select.cu",
+        "const bool is_unit = place < num_units;",
+        "const bool is_unit = place < kFirst;",
+        ("short rows of fewer results than the network finds",),
+        f"{WRONG}|{UNWRITTEN}",
+    ),
     "units of equal rank by the higher index": Defect(
         "kernels/top_k/warp_select.cu",
         "for (int m = 0; m < Of::kBlocks; ++m) {\n      UInt32 bits",

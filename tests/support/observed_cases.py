@@ -87,6 +87,9 @@ CASES = {
     "short rows of many candidates": Case(
         top_k((5, 900), 16, HALF), "warp_select", content="ascending"
     ),
+    "short rows of fewer results than the network finds": Case(
+        top_k((9, 900), 11, HALF), "warp_select", ONE
+    ),
     "short rows of equal candidates": Case(top_k((5, 900), 16, HALF), "warp_select", content="equal"),
     "ragged short rows of many candidates": Case(
         top_k((9, 900), 13, HALF, length_type=INT), "warp_select", ONE
