@@ -21,7 +21,7 @@ _, RECORDED = SCAN.read()
 #: of 16384 rows of float16, k = 8: 1025 elements take another shape of `warp_select`, and no path is faster.
 #: Of shapes that are not compiled, 16 lanes with 8 units of 16 elements would take 27.0 us, 1.498 times as
 #: much. The other is from 1024 words, which a warp sorts, to 1025.
-JUMPS, DEAR, MEASURED_DEAR, CORRECTED_DEAR = 2, 16, 7, 3
+JUMPS, DEAR, MEASURED_DEAR, CORRECTED_DEAR = 2, 16, 6, 2
 
 
 #: Problems off the scan's lines, and the path whose corrected time is the least, or nearly so.
