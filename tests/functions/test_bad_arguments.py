@@ -25,7 +25,7 @@ OBJECTS = np.array([[None, 1]])
 
 
 class Table:
-    """Something that NumPy can make an array of, as pandas' tables are."""
+    """An object that NumPy can convert to an array, such as a table of pandas."""
 
     def __array__(self) -> np.ndarray:
         return A
@@ -146,7 +146,7 @@ def test_words_of_other_libraries(call: Callable[[], Any], message: str) -> None
 
 
 def test_errors_from_within_stay_as_they_are() -> None:
-    """A TypeError of what an argument does is none about the arguments."""
+    """A TypeError that an argument's own method raises is not taken for one about the call's arguments."""
 
     class Broken:
         def __index__(self) -> int:

@@ -1,4 +1,4 @@
-"""The kernels that a CPU is faster with, through the front end: chosen by default, and of the same bits."""
+"""The kernels for CPUs, through the array functions: chosen by default, with the bits of a GPU's kernels."""
 
 import os
 import re
@@ -14,7 +14,7 @@ import cudml
 from cudml.devices import emulator
 from tests.support import assert_identical
 
-#: A call of a function on arrays whose size the last argument says.
+#: A call of a function; the last argument is a size of its arrays.
 SizedCall = Callable[[np.random.Generator, int], Any]
 
 

@@ -381,7 +381,7 @@ def test_fields_of_records_are_copied() -> None:
 
 
 class Tagged(np.ndarray):
-    """A subclass, which the functions take for the array that it is."""
+    """A subclass of NumPy's array, which the functions take like a plain one."""
 
 
 def tagged(values: Any) -> Any:

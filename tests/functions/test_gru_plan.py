@@ -24,7 +24,7 @@ def lanes(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def planned(device: Device, arrays: dict[str, np.ndarray], **options: Any) -> Any:
-    """The plan and the results of the two ways to call a layer, which have the same bits."""
+    """Plan a layer, require the bits of `gru` from it, and return the plan."""
     moved = {name: to_device(device, array) for name, array in arrays.items()}
     expected = cudml.gru(**moved, **options)
     weights = {name: moved.pop(name) for name in WEIGHTS if name in moved}
@@ -59,8 +59,8 @@ def test_the_bits_are_those_of_gru(
     )
 
 
-#: One step and many, with fewer products than pay for panels and more; sums of several parts; whole tiles and
-#: others; nothing.
+#: One step and many, with too few products to pay for panels and with enough; sums of several parts; whole
+#: and partial tiles; sizes of 0.
 SIZES = (
     (1, 1, 5, 7),
     (1, 3, 260, 33),

@@ -122,7 +122,7 @@ def test_on_a_cpu_the_bits_are_those_of_gru(
 
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The emulator with the kernels and as many blocks at once as an H200."""
+    """The emulator with a GPU's kernels and as many blocks at once as an H200."""
     monkeypatch.setattr(type(get_device("cpu")), "limits", LARGE)
     for function in (_gru, _gru_stack):
         function.calls.clear()  # planned for another device
@@ -157,7 +157,7 @@ def test_all_layers_at_once(
     rng: np.random.Generator,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Where a GPU has room for all layers; with rows that end early, and strided states and outputs."""
+    """A GPU has room for all layers; some sequences end early, and states and outputs are strided."""
     arguments = stack(rng, 3, direction, dtype, (6, 3, 4, 17))
     arguments["h0"] = arguments["h0"].transpose(2, 0, 1).copy().transpose(1, 2, 0)
     out = np.empty((6, 3, 17, 2), dtype)[:, None, ..., 0], np.empty((3, 3, 17), dtype)[::-1]
@@ -187,7 +187,7 @@ def test_clip_and_other_activations_at_once(
 @pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("linear_before_reset", [False, True], ids=["before", "after"])
 def test_nan_of_one_sequence_reaches_no_other(linear_before_reset: bool, rng: np.random.Generator) -> None:
-    """Nor does the batch change the bits of a sequence."""
+    """The batch changes a sequence only in the last bits, by the library's product."""
     arguments = stack(rng, 2, sizes=(5, 5, 3, 10))
     plain = cudml.gru_stack(**arguments, linear_before_reset=linear_before_reset)
     arguments["x"][1, 2] = np.nan
@@ -350,7 +350,7 @@ def zeros(*shape: int, dtype: Any = np.float32) -> np.ndarray:
     return np.zeros(shape, dtype)
 
 
-#: Of T 5, N 4 and I 2, H 3.
+#: Weights of the first layer and of a later one, for T 5, N 4, I 2 and H 3.
 FIRST, NEXT = (zeros(1, 9, 2), zeros(1, 9, 3)), (zeros(1, 9, 3), zeros(1, 9, 3))
 
 ERRORS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {

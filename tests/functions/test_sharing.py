@@ -38,7 +38,7 @@ class Tensor:
 def calls(
     rng: np.random.Generator,
 ) -> dict[str, tuple[Callable[..., Any], list[np.ndarray], list[np.ndarray]]]:
-    """Every function of its arrays and out, those arrays, and its results."""
+    """For every function: a call with arrays and `out`, the arrays, and the results."""
     a, lengths = values(rng, (5, 7), np.float32), np.array([[7], [0], [3], [9], [1]], np.int32)
     names = ("x", "w", "r", "b", "h0", "sequence_lengths")
     arrays = layer(rng, "bidirectional")

@@ -57,7 +57,7 @@ def test_results(
 @pytest.mark.usefixtures("short_rows")
 @pytest.mark.parametrize("lengths_dtype", [np.int8, np.uint8, np.int64, np.uint64])
 def test_ragged_rows(lengths_dtype: Any, device: Device, rng: np.random.Generator) -> None:
-    """Numbers of elements at which a part or the row ends, and those beyond."""
+    """Lengths at, before and after the ends of parts and of the row."""
     array = values(rng, (2, 220, 9), np.float32)
     limits = np.iinfo(lengths_dtype)
     lengths = np.array([0, 1, 19, 100, 101, 119, 120, 127, limits.max], lengths_dtype)
@@ -76,7 +76,7 @@ def test_ragged_rows(lengths_dtype: Any, device: Device, rng: np.random.Generato
 @pytest.mark.usefixtures("short_rows")
 @pytest.mark.parametrize("index_dtype", [np.int32, np.uint32, np.uint64])
 def test_outputs_that_are_given(index_dtype: Any, device: Device, rng: np.random.Generator) -> None:
-    """Of any strides and index types."""
+    """The outputs have any strides and index types."""
     array = rng.standard_normal((2, 3, 230), np.float32)
     shape = (2, 3, 5)
     out = tuple(strided(device, np.zeros(shape, dtype), "gaps") for dtype in (np.float32, index_dtype))
@@ -106,7 +106,7 @@ def test_more_results_than_a_row_has(length: int, most: int, rng: np.random.Gene
 
 
 def test_an_axis_of_more_than_2_to_the_32nd() -> None:
-    """Pages that nobody wrote are one and the same page."""
+    """All unwritten pages of the array are the same page of memory."""
     num_elements = 2**32 + 1000
     array = np.zeros(num_elements, np.uint8)
     best = {5: 1, 2**31 - 1: 3, 2**31: 3, 2**32 - 1: 2, 2**32: 3, num_elements - 1: 1}

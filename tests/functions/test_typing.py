@@ -30,7 +30,7 @@ def test_a_users_program_is_typed(checker: str) -> None:
 
 
 def test_a_checker_finds_everything_without_optional_packages(tmp_path: Path) -> None:
-    """Here it finds no package at all; NumPy, and those of adapters, are excused."""
+    """Here the checker finds no package at all; only NumPy and the adapters' packages may be missing."""
     if find_spec("mypy") is None:
         pytest.skip("mypy is not installed")
     program, config = tmp_path / "program.py", tmp_path / "mypy.ini"

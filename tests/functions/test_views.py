@@ -15,10 +15,10 @@ from tests.support.function_arrays import layer, values
 @pytest.mark.parametrize("stacked", [-1, 0], ids=["columns", "rows"])
 @pytest.mark.parametrize("step", [1, 2], ids=["halves", "alternating"])
 def test_results_may_lie_beside_the_arguments(stacked: int, step: int, rng: np.random.Generator) -> None:
-    """Halves of a buffer and every other place of it, which span each other and share no element."""
+    """Halves of a buffer, or alternating elements, whose spans overlap while no element is shared."""
 
     def beside(array: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
-        """The arrays as views of one buffer of the first one's type, and views that are free."""
+        """The arrays as views of one buffer, which has the first array's type."""
         count = len(others) + 1
         wide = list(array.shape)
         wide[stacked] *= count

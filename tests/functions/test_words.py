@@ -1,4 +1,4 @@
-"""What errors say in the place of another library's words; the calls are in `test_bad_arguments.py`."""
+"""What errors say about another library's words; the calls with them are in `test_bad_arguments.py`."""
 
 import inspect
 from typing import Any
@@ -20,7 +20,7 @@ TABLES = [
 
 @pytest.mark.parametrize(("table", "function"), TABLES)
 def test_words_are_others_and_meanings_are_ours(table: Any, function: Any) -> None:
-    """No argument of the function is a foreign word, and what an error names as an argument is one."""
+    """No argument of the function is a foreign word, and errors name only real arguments."""
     own = inspect.signature(function).parameters
     assert not {*table} & {*own}
     for meaning in table.values():
@@ -51,7 +51,7 @@ def test_an_adapter_s_name_is_in_the_place_of_ours(text: str, expected: str) -> 
 
 
 def test_words_are_no_part_of_a_signature() -> None:
-    """What a function takes beyond its own arguments is for its error alone, and `k` is required."""
+    """A function takes other words only to report them, and `k` is required."""
     for function in (cudml.top_k, cudml.slice, cudml.reverse_subsequences, cudml.gru, cudml.gru_stack):
         kinds = {one.name: one for one in inspect.signature(function).parameters.values()}
         assert "words" in function.__code__.co_varnames

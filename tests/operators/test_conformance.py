@@ -1,7 +1,7 @@
 """Recorded operator calls of ONNX Runtime's and ONNX's own tests, if their folder is present.
 
-Every record belongs to one of the groups of `group_of`, and `test_every_record_has_its_test` pins how
-many each has, so that no record goes missing unnoticed.
+Every record belongs to one of the groups of `group_of`, and `test_every_record_has_its_test` pins the size
+of each group, so that no record goes missing unnoticed.
 """
 
 import json
@@ -151,7 +151,7 @@ def test_strings_are_refused(record: dict[str, Any], device: Device) -> None:
 
 @in_group("length out of range")
 def test_length_out_of_range_is_clamped(record: dict[str, Any], device: Device) -> None:
-    """ONNX Runtime refuses such lengths; DirectML means the whole lane, and a negative one means 0."""
+    """ONNX Runtime refuses such lengths. In DirectML, a longer one means the whole lane, a negative one 0."""
     call = call_of(record)
     x, lengths = call.inputs
     assert call.attrs == {"batch_axis": 0, "time_axis": 1}

@@ -26,7 +26,7 @@ LIMITS = Limits(132, 1024, 232448, 233472, 65536, 2048, 8, 50 << 20, 90)
 
 
 def ways(space: Space) -> list[tuple[int, ...]]:
-    """Where every byte of every operand is taken from or put, sorted by the operands."""
+    """For every byte that moves, its offset in each operand; sorted."""
     moved = []
     for c in np.ndindex(*(d.size for d in space.dimensions)):
         items = [
@@ -39,7 +39,7 @@ def ways(space: Space) -> list[tuple[int, ...]]:
 
 @st.composite
 def spaces(draw: st.DrawFn) -> Space:
-    """A target that any order and gaps can give, a source of any strides."""
+    """A space whose target has any order and gaps, and whose source has any strides."""
     rank = draw(st.integers(0, 5))
     sizes = [draw(st.sampled_from((1, 2, 3, 4, 8))) for _ in range(rank)]
     target, source, step = [0] * rank, [0] * rank, 1
@@ -198,7 +198,7 @@ def test_pieces_of_runs_are_even() -> None:
 
 
 def test_short_runs_of_little_have_more_lanes() -> None:
-    """First there is a word for each of 33792 threads, which are 528 KiB of words."""
+    """A lane gets a second word only if each of 33792 threads has a first one: 528 KiB of words."""
     shapes = {kib: run_shape(1024, kib << 10, LIMITS) for kib in (256, 1024, 4096, 65536)}
     assert {kib: s.group_lanes for kib, s in shapes.items()} == {256: 32, 1024: 32, 4096: 16, 65536: 8}
     shapes = {kib: run_shape(kib << 10, kib << 10, LIMITS) for kib in (256, 1024, 4096, 65536)}

@@ -25,7 +25,7 @@ class CudmlRep(onnx.backend.base.BackendRep):
         """The node's outputs that have a name, in order."""
         (node,) = self.model.graph.node
         call = call_of_node(node, self.model.opset_import[0].version, inputs)
-        # No descriptor has a size of 0 or a type of ml_dtypes: these are the array function's to take.
+        # No descriptor has a size of 0 or a type of ml_dtypes: the array function takes those calls.
         is_empty = call.op == "Slice" and not all(map(len, slice_ranges(call)))
         is_extended = call.inputs[0].dtype.kind == "V"
         return tuple((run_array_function if is_empty or is_extended else run_descriptor)(call, self.device))

@@ -29,10 +29,10 @@ VOICE_FILTER = "livekit.plugins.hush"
 
 
 def folder_of(package: str) -> Path | None:
-    """Where a package is installed, without importing it; None if it is not."""
+    """The folder of an installed package, found without an import of it; None if it is not installed."""
     try:
         spec = importlib.util.find_spec(package)
-    except ModuleNotFoundError:  # of the package that it is in
+    except ModuleNotFoundError:  # its parent package is missing
         return None
     return Path(spec.submodule_search_locations[0]) if spec else None
 
@@ -72,7 +72,7 @@ def voice_features() -> dict[str, np.ndarray]:
 
 
 def voice_codes(path: Path) -> dict[str, np.ndarray]:
-    """What the first model makes of its features, and the state of the model of a path."""
+    """Inputs for a later model of the voice filter: the first model's outputs, and states of zeros."""
     encoder = onnxruntime.InferenceSession(path.with_name("enc.onnx"), providers=["CPUExecutionProvider"])
     names = [output.name for output in encoder.get_outputs()]
     codes = dict(zip(names, encoder.run(names, voice_features()), strict=True))
@@ -106,7 +106,7 @@ LAYERS = [(name, layer) for name, row in MODELS.items() for layer in range(row[3
 
 @cache
 def layers_of(name: str) -> list[tuple[Call, list[np.ndarray]]]:
-    """Each GRU of a model: its call with what flowed in, and what ONNX Runtime made of it."""
+    """Each GRU of a model: its call with the values of its inputs, and ONNX Runtime's outputs."""
     package, file, make_inputs, num_layers = MODELS[name]
     path = folder_of(package) / file
     model = onnx.load(path)

@@ -1,7 +1,7 @@
-"""Bytes that kernels move through global memory, exactly: one that reads its input twice turns red.
+"""Bytes that kernels move through global memory, exactly: a kernel that reads its input twice fails.
 
-A table by operator, over the fewest bytes there can be. What an operator needs is in each descriptor; what a
-kernel reads besides is said beside its number.
+A table by operator compares them with the fewest possible bytes. The bytes that an operator needs follow from
+each descriptor; a comment beside a number says what a kernel reads besides.
 """
 
 import math
@@ -24,8 +24,8 @@ MOST_OF_RUNS = 1.02
 
 @dataclass(frozen=True)
 class Traffic:
-    """What a case moves: bytes read of each buffer that is needed and of each output written, and the ratio
-    of their sum to the fewest bytes, to three decimals.
+    """A case's traffic: bytes read of each needed buffer, bytes written of each output, and the ratio of
+    their sum to the fewest bytes, to three decimals.
 
     The fewest are one read of every needed element and one write of every result.
     """
@@ -50,8 +50,8 @@ def selecting(case: Case, read: int, ratio: float) -> Traffic:
 def recurring(case: Case, ratio: float, *, sets: int, shards: int, biases: int) -> Traffic:
     """The row of a GRU in float32 of 4 steps, 2 sequences and 40 units.
 
-    `sets` of blocks read the weights once, and the `shards` of a set gather the first state each; each item
-    reads its own once more. The biases of a unit are read `biases` times.
+    Each of `sets` of blocks reads the weights once, and each of the `shards` of a set gathers the first
+    state; each item reads its own first state once more. The biases of a unit are read `biases` times.
     """
     states = 4 * 2 * 40
     moved = {
@@ -100,7 +100,7 @@ TABLE = {
     "columns": moving(
         Case(reversal((64, 256), WORD, 0), "columns"), 65536, 65536, 1.054, sequence_lengths_tensor=8 * 1024
     ),
-    # A block of 256 threads has 64 or 63 columns, so that four read the length of each.
+    # A block of 256 threads has 64 or 63 columns, so four threads read the length of each column.
     "columns of halves at odd places": moving(
         Case(reversal((64, 255), HALF, 0), "columns"), 32640, 32640, 1.046, sequence_lengths_tensor=4 * 1020
     ),
@@ -121,11 +121,11 @@ TABLE = {
     "top-k of longer columns": selecting(
         Case(top_k((4000, 64), 10, axis=0), "columns", content="any"), 4 * 64 * (4000 + 10), 1.002
     ),
-    # Of the one element the lane's held loads tell the place, and it is read again as a result.
+    # The lane finds the element's place in the loads that it holds, and reads it again as a result.
     "the first of short rows": selecting(
         Case(top_k((16, 60), 1), "arg_max"), 4 * 16 * (60 + 1), 1.016
     ),
-    # A lane of a block has several batches of loads, and loads the one with the first element again.
+    # A lane of a block has several batches of loads, and loads the batch with the first element again.
     "the first of long rows": selecting(
         Case(top_k((2, 32768), 1), "arg_max", content="any"), 4 * 2 * (32768 + 16 + 1), 1.001
     ),
@@ -136,20 +136,20 @@ TABLE = {
     "top-k of filtered rows": selecting(
         Case(top_k((2, 8192), 50), "block_filter", ONE, "any"), 4 * 2 * (8192 + 50), 1.006
     ),
-    # Each of a row's four blocks reads a sample of 192 loads first; the L2 cache has it but for the first.
+    # A row's four blocks first read the same sample of 192 loads each; the L2 cache has it after the first.
     "top-k of rows filtered by several blocks": selecting(
         Case(top_k((2, 8192), 50), "block_filter", content="any"),
         4 * 2 * (8192 + 50) + 2 * 4 * 192 * 16, 1.377,
     ),
-    # Random words are told apart by one digit, and the second time listed.
+    # One digit tells random words apart; the second read lists them.
     "top-k by radix": selecting(
         Case(top_k((2, 8192), 50), "block_radix", content="any"), 4 * 2 * (2 * 8192 + 50), 1.994
     ),
     "many results by radix": selecting(
         Case(top_k((2, 8192), 1000), "block_radix", content="any"), 4 * 2 * (2 * 8192 + 1000), 1.902
     ),
-    # Two blocks a row, with 1040 and 1008 loads of 16 bytes: for the digit each of 512 threads issues four,
-    # for the list two at a time, and those past the end repeat the last.
+    # Two blocks a row, with 1040 and 1008 loads of 16 bytes: each of 512 threads issues four loads at a time
+    # for the digit and two for the list, and loads past the end repeat the last one.
     "top-k by radix on a grid": selecting(
         Case(top_k((2, 8192), 50), "grid_radix", content="any"),
         16 * 2 * (2048 + 1024 + 32 + 2048 + 1024) + 4 * 2 * 50, 2.997,
@@ -197,7 +197,7 @@ def test_bytes_are_those_of_the_table(row: Traffic) -> None:
 
 
 def rows_of_runs(case: Case) -> np.ndarray | None:
-    """The first byte and the bytes of every contiguous run of the input; None where those are short."""
+    """The first byte and the length in bytes of every contiguous run of the input; None if runs are short."""
     descriptor = case.descriptor
     tensor, item = descriptor.input_tensor, descriptor.input_tensor.element.size
     sizes, steps, offsets = tensor.sizes, (1,) * len(tensor.sizes), (0,) * len(tensor.sizes)
@@ -226,7 +226,7 @@ RUNS = {
 
 @pytest.mark.parametrize("case", RUNS.values(), ids=RUNS)
 def test_runs_are_read_and_written_once(case: Case) -> None:
-    """Memory gives whole sectors of 32 bytes. Lengths are apart: warps share them in a cache."""
+    """Memory gives whole sectors of 32 bytes. Lengths do not count: warps share them in a cache."""
     report = traffic_of(case)
     runs = rows_of_runs(case)
     assert runs is not None

@@ -14,7 +14,7 @@ from cudml.operators.tree import Question, Tree, tree_of
 
 
 def paths_of_gpus(paths: Iterable[str]) -> set[str]:
-    """Those that need not be the only one for a problem."""
+    """The paths of a GPU that a tree chooses between, without those of a CPU and plain copies."""
     return {name for name in paths if not name.startswith("serial")} - {"copy", "driver"}
 
 

@@ -22,7 +22,7 @@ from tests.support.kernel_cases import Case, gru_stack, operands_of
 GPU = replace(LIMITS, warp_lanes=32)
 
 
-#: Runs a kernel that waits, once its plan has been changed.
+#: A function that changes the plan of a kernel that waits, and runs the kernel.
 Run = Callable[[np.random.Generator, Callable[[Plan], Plan]], Any]
 
 
@@ -38,7 +38,7 @@ def run_layer(path: str, linear_before_reset: bool, rng: np.random.Generator, ch
 
 
 def run_step(rng: np.random.Generator, change: Any) -> None:
-    """A step of several tasks. If its counters are not left zero, one first half seems to be missing."""
+    """A step of several tasks. Counters in the temporary resource start as if one first half were missing."""
     options = Options(FORWARD, linear_before_reset=False)
     arrays = random_layer(rng, (1, 2, 3, 70), options, path="step")
     made: list[np.ndarray] = []
@@ -57,7 +57,7 @@ def run_step(rng: np.random.Generator, change: Any) -> None:
     try:
         run_gru(emulator.get_device(), arrays, options, path="step", change=changed, workspace=workspace)
     finally:
-        # They are zero after the launch, even if it has given up: the next one on the stream uses them.
+        # The counters are zero after the launch, even if it gave up: the stream's next launch uses them.
         assert not counts_of_step(made[0], plans[0]).any()
 
 
@@ -110,9 +110,9 @@ WAITED_FOR = {
 
 
 def without_partner(plan: Plan) -> Plan:
-    """The plan with a grid that lacks a block that the others wait for.
+    """The plan with a grid that lacks one block, for which the other blocks wait.
 
-    Where blocks take tickets, any number of them does all the work: there the counters are not zero.
+    If blocks take tickets, any number of blocks does all the work, so the counters do not start at zero.
     """
 
     def shortened(step: Any) -> Any:
@@ -170,7 +170,7 @@ def test_launch_that_waits_has_a_report(name: str, rng: np.random.Generator) -> 
     assert any(launch.waits for launch in launches)
     for launch in launches:
         assert bool(launch.waits) == (WAIT_REPORT in launch.buffers)
-        # Any number of blocks of `gru_step` may run at once: they wait for those that took lower tickets.
+        # Any number of blocks of `gru_step` may run at once: a block waits only for lower tickets.
         assert bool(launch.waits) == (launch.cooperative or launch.function == "gru_step")
 
 

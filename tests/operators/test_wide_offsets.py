@@ -58,12 +58,12 @@ LIMITS = {"gpu": GPU, "cpu": CPU}
 
 @pytest.fixture(params=[1, 1 << 30], ids=["many blocks", "one block"])
 def serial_block_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of one thread that own a row or two each, and one that steps along all of them."""
+    """Blocks of one thread that own a row or two each, and one block that steps along all rows."""
     monkeypatch.setattr(launch_shape, "MIN_SERIAL_BLOCK_BYTES", request.param)
 
 
 def fill(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Random bits in a tensor; a packed copy of them."""
+    """Fill a tensor with random bits, and return a packed copy."""
     array[...] = np.frombuffer(rng.bytes(array.size * array.itemsize), array.dtype).reshape(array.shape)
     return array.copy()
 
@@ -183,7 +183,7 @@ LANES = {
 def test_reversals(
     skew: int, case: tuple, name: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of items that are aligned to their size in the source or not; strips are streamed if they are large."""
+    """The source's items are aligned to their size, or not; large strips are streamed."""
     monkeypatch.setattr(reverse_subsequences_serial, "SERIAL_STREAMED_BYTES", 1 << 13)
     sizes, axis, *strides, can = case
     one = tuple(1 if d == axis else n for d, n in enumerate(sizes))
@@ -233,12 +233,12 @@ def selection_descs(case: str, k: int) -> tuple[TensorDesc, TensorDesc, TensorDe
     )
 
 
-#: Of the rows of a ragged case, far apart.
+#: The lengths of the rows of a ragged case, far apart.
 LENGTHS = TensorDesc(DataType.UINT16, (3, 1), (WIDE, 1))
 
 
 def possible_selections(lengths: TensorDesc | None = None) -> list[tuple[str, int, str, str]]:
-    """Every case with all numbers of results, in both shapes, by every path that can do it."""
+    """Every case with every k, in both shapes, on every path that can compute it."""
     return [
         (case, k, shape, path)
         for case, (_, axis, *_) in SELECTIONS.items()
@@ -260,7 +260,7 @@ def test_selections(case: str, k: int, shape: str, path: str, rng: np.random.Gen
 
 @pytest.mark.parametrize(("case", "k", "shape", "path"), possible_selections(LENGTHS))
 def test_ragged_selections(case: str, k: int, shape: str, path: str, rng: np.random.Generator) -> None:
-    """The length of each row is apart from the others, too."""
+    """The lengths of the rows are far apart, too."""
     descs = selection_descs(case, k)
     x, values, indices = (
         sparse_tensor(desc.sizes, f"u{desc.element.size}", desc.strides or ()) for desc in descs
@@ -282,7 +282,7 @@ def test_ragged_selections(case: str, k: int, shape: str, path: str, rng: np.ran
 
 
 def test_parts_of_a_column(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several blocks read one column: the first element of each but the first is past 2**32."""
+    """Several blocks read one column: all blocks but the first begin past 2**32."""
     monkeypatch.setattr(top_k_filter, "_MIN_STRETCH", 1024)
     monkeypatch.setattr(top_k_arg_max, "_SHARED_MIN_ROW_BYTES", 1024)
     monkeypatch.setattr(top_k_arg_max, "_MIN_STRETCH_BYTES", 1024)
@@ -295,12 +295,12 @@ def test_parts_of_a_column(rng: np.random.Generator, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("path", ["block_radix", "grid_radix"])
 def test_many_of_a_column(path: str, rng: np.random.Generator) -> None:
-    """More than a network sorts are listed by index, from loads of several elements."""
+    """More results than a network sorts are listed by index, from loads of several elements."""
     select("columns of several tiles", top_k_radix._NETWORK_MAX_K + 1, GPU, path, rng)
 
 
 def select(case: str, k: int, limits: Limits, path: str, rng: np.random.Generator) -> Plan:
-    """Select by a path and compare; the plan."""
+    """Select by a path, compare the results, and return the plan."""
     axis = SELECTIONS[case][1]
     options = TopKOptions(k, axis, path=path)
     descs = selection_descs(case, k)
@@ -326,10 +326,10 @@ def select(case: str, k: int, limits: Limits, path: str, rng: np.random.Generato
 def test_layers(name: str, path: str, num_packed: int, rng: np.random.Generator) -> None:
     """One tensor with strides past 2**32 along every dimension, or all except the innermost."""
     options = Options(BIDIRECTIONAL)
-    # More hidden units than a tile of the CPU's paths has: the next tile begins past 2**32 as well. Such a
-    # recurrence weight, of D 3H H elements, has more addresses than a process.
+    # More hidden units than a tile of the CPU's paths has: the next tile begins past 2**32 as well. A
+    # recurrence weight of this H, with D 3H H elements, would need more addresses than a process has.
     hidden = 33 if gru_limits(path) is CPU and name != "r" else 6
-    # A block of a single step has four sequences: those of the next one begin past 2**32 as well.
+    # A block of a single step has four sequences: the sequences of the next block begin past 2**32, too.
     lengths = [1, 0, 1, 1, 1] if path in ONE_STEP_PATHS else [2, 3]
     sizes = (3, len(lengths), 5, hidden)
     arrays = random_layer(rng, sizes, options, dtype=dtypes_of(path)[0], lengths=lengths, path=path)
@@ -339,7 +339,7 @@ def test_layers(name: str, path: str, num_packed: int, rng: np.random.Generator)
 @pytest.mark.parametrize("path", ["block", "serial"])
 @pytest.mark.parametrize("dtype", [np.int64, np.uint8])
 def test_lengths_of_another_type(dtype: type, path: str, rng: np.random.Generator) -> None:
-    """Which the kernels convert first."""
+    """The kernels convert these lengths first."""
     options = Options()
     arrays = random_layer(rng, (3, 2, 5, 6), options, dtype=dtypes_of(path)[0], lengths=[2, 3])
     arrays = replace(arrays, lengths=arrays.lengths.astype(dtype))
@@ -364,7 +364,7 @@ def test_layers_at_once(name: str, num_packed: int, rng: np.random.Generator) ->
 
 
 def run_wide_layer(arrays: Weights, options: Options, name: str, path: str, num_packed: int) -> None:
-    """Run a layer one of whose tensors has wide strides, and compare."""
+    """Run a layer in which one tensor has wide strides, and compare."""
     num_directions = options.num_directions
     num_steps, batch, _ = arrays.x.shape
     hidden = arrays.r.shape[-1]
@@ -396,6 +396,6 @@ def gru_limits(path: str) -> Limits:
 
 
 def four_dimensional(desc: TensorDesc) -> TensorDesc:
-    """With dimensions of size 1 before its own."""
+    """The descriptor with dimensions of size 1 before its own."""
     missing = 4 - len(desc.sizes)
     return TensorDesc(desc.data_type, (1,) * missing + desc.sizes, (0,) * missing + desc.element_strides)

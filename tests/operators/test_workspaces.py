@@ -14,13 +14,13 @@ from tests.support.observed_cases import CASES
 
 
 def user_of(plan: Plan, space: Workspace) -> str:
-    """The last kernel that has the workspace, or else the last step."""
+    """The last kernel that has the workspace; if none has it, the last step."""
     steps = [s for s in plan.steps if isinstance(s, KernelLaunch) and space.name in s.buffers]
     return steps[-1].name_expression if steps else type(plan.steps[-1]).__name__
 
 
 def by_workspace() -> dict[str, list[str]]:
-    """The names of the cases whose plans have a workspace, by its name and who uses it."""
+    """The names of the cases that have a workspace, by the workspace's name and user."""
     found: dict[str, list[str]] = {}
     for name, case in CASES.items():
         plan = case.plan()
@@ -33,7 +33,7 @@ WORKSPACES = by_workspace()
 
 
 def report_without(num_bytes: int, case: Case, name: str) -> str:
-    """What check mode says of a plan one of whose workspaces lacks its last bytes."""
+    """Check mode's report on a plan in which one workspace lacks its last bytes."""
     plan = case.plan()
     shorter = tuple(
         replace(space, num_bytes=space.num_bytes - num_bytes) if space.name == name else space
@@ -57,7 +57,7 @@ CHECKED_TILE_UNITS = 8
 
 @pytest.mark.parametrize("workspace", WORKSPACES)
 def test_every_byte_is_used(workspace: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By one case at least, to which it is enough: one byte less is out of bounds there."""
+    """At least one case needs the whole workspace: one byte less is out of bounds."""
     monkeypatch.setattr(gru_serial, "TILE_MAX_UNITS", CHECKED_TILE_UNITS)
     name = workspace.partition(" of ")[0]
 

@@ -73,7 +73,7 @@ def of_descriptors(model: dict[str, Any]) -> None:
 
 
 def is_refused(a: NDArray[np.float32]) -> None:
-    """Each of these is an error, or its comment is one."""
+    """Each line is a type error; if it were not, its unused `type: ignore` would be an error."""
     cudml.top_k([1, 2], 1)  # type: ignore[call-overload]
     cudml.top_k(a, "1")  # type: ignore[call-overload]
     cudml.top_k(a, 1, mode="best")  # type: ignore[call-overload]

@@ -33,7 +33,7 @@ def computed(activation: Activation, x: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("operator_type", ACTIVATIONS, ids=lambda kind: kind.name)
 def test_special_numbers(operator_type: OperatorType, rng: np.random.Generator) -> None:
-    """As the formula in float64, to a few roundings; NaN gives NaN, whatever comparisons say of it."""
+    """The formula in float64, up to a few roundings; NaN gives NaN, whatever it compares to."""
     info = ACTIVATIONS[operator_type]
     for given in (info.defaults, *PARAMETERS):
         activation = Activation(operator_type, given[: len(info.parameters)])

@@ -321,7 +321,7 @@ def test_path_follows_the_device() -> None:
 
     assert path(gru_of(7, 1, 64), LIMITS) == "gru_block"
     assert path(gru_of(7, 1, 1024), LIMITS) == "gru_grid"
-    # One multiprocessor takes longer to load the weights than for some steps.
+    # For one multiprocessor, loading the weights takes longer than a few steps.
     assert path(gru_of(2, 1, 96), LIMITS) == "gru_grid"
     assert path(gru_of(1000, 1, 96), LIMITS) == "gru_block"
     assert path(gru_of(7, 8, 1024, data_type=F16), LIMITS) == "gru_matrix_grid"
@@ -342,7 +342,7 @@ def test_weights_that_do_not_fit_the_chip_are_multiplied_by_the_library() -> Non
 @pytest.mark.parametrize("directions", [1, 2])
 @pytest.mark.parametrize(("linear_before_reset", "products"), [(True, 1), (False, 2)])
 def test_steps_by_products_repeat_the_same_objects(linear_before_reset, products, directions) -> None:
-    """So that a plan of thousands of steps is small, and a device prepares each but once."""
+    """A plan of thousands of steps stays small, and a device prepares each object only once."""
     layer = replace(gru_of(5000, 2, 8, directions), linear_before_reset=linear_before_reset)
     found = plan(layer, LIMITS, path="products")
     distinct = {id(step) for step in found.steps}
@@ -351,7 +351,7 @@ def test_steps_by_products_repeat_the_same_objects(linear_before_reset, products
 
 
 def test_weights_are_copied_where_they_are_read_often() -> None:
-    """A CPU's threads multiply with them as they lie for few products of a batch, else from panels."""
+    """For few products of a batch, a CPU's threads read the weights as they lie, otherwise from panels."""
     cpu = replace(LIMITS, warp_lanes=1, num_multiprocessors=2)
 
     def has_panels(num_steps: int, batch: int) -> bool:
@@ -395,7 +395,7 @@ def test_one_step_is_one_ordinary_launch(linear_before_reset: bool) -> None:
 
 
 def test_one_step_of_many_sequences_multiplies_them_at_once() -> None:
-    """Each four sequences read the weights again, which takes longer than a product for all."""
+    """`gru_step` reads the weights again for every four sequences: slower than one product for all."""
     assert [plan(gru_of(1, batch, 1024), LIMITS).steps[-1].function for batch in (4, 64)] == [
         "gru_step",
         "gru_products",
@@ -413,7 +413,7 @@ def test_one_step_reads_packed_lengths_where_they_are() -> None:
 @pytest.mark.parametrize(
     ("desc", "recommended", "num_bytes"),
     [
-        # 7 x 192 sums of 8 products: tiles of 128 x 128, one partial sum of each.
+        # 7 x 192 sums of 8 products: two tiles of 128 x 128, with one partial sum for each element.
         (gru_of(7, 1, 64), 32 << 20, 4 * 128 * 256),
         (gru_of(7, 1, 64), 64 << 10, 64 << 10),
         (gru_of(1000, 32, 1024), 32 << 20, 32 << 20),
@@ -422,7 +422,7 @@ def test_one_step_reads_packed_lengths_where_they_are() -> None:
     ],
 )
 def test_product_has_a_workspace_of_its_size(desc: GruDesc, recommended: int, num_bytes: int) -> None:
-    """Of what the device recommends at most; a library that wants none gets none."""
+    """At most the bytes that the device recommends; a library that wants none gets none."""
     limits = replace(LIMITS, product_workspace_bytes=recommended)
     found = plan(desc, limits)
     (product,) = [step for step in found.steps if isinstance(step, MatMul) and step.out == "projection"]

@@ -1,4 +1,4 @@
-"""GRU against its formulas: every option, on both kernels, in every thread order."""
+"""GRU against its formulas: every option, on every path, in every thread order."""
 
 import itertools
 import math
@@ -89,7 +89,7 @@ def test_hidden_sizes(device: Device, rng: np.random.Generator, path, hidden):
 
 
 class OneElementOn(Layout):
-    """Packed, one element behind the start of its memory."""
+    """A packed array that begins one element into its memory."""
 
     def view(self, packed: Any) -> Any:
         return packed[1:].reshape(self.shape)
@@ -102,7 +102,7 @@ class OneElementOn(Layout):
 @every_path_and_type
 @pytest.mark.parametrize("hidden", [8, 100, 260])
 def test_weights_at_odd_addresses(device: Device, rng: np.random.Generator, path, dtype, hidden):
-    """Where their rows allow loads of several weights, and their address does not."""
+    """The rows' length allows loads of several weights, the address does not."""
     options = Options(FORWARD)
     arrays = random_layer(rng, (2, 2, 4, hidden), options, dtype=dtype, path=path)
     layouts = {"r": OneElementOn((), (), (), arrays.r.shape)}
@@ -112,7 +112,7 @@ def test_weights_at_odd_addresses(device: Device, rng: np.random.Generator, path
     assert_identical(got["sequence"], run_gru(device, arrays, options, path=path)["sequence"])
 
 
-#: Those whose own kernels multiply the states: a library's order of sums depends on the shape.
+#: Paths whose own kernels multiply the states; a library's order of sums depends on the shape.
 OWN_PRODUCTS = [path for path in PATHS if path != "products"]
 
 
@@ -390,7 +390,7 @@ def test_any_layer(data: st.DataObject) -> None:
     assert_as_precise_as_numpy(got, arrays, options)
 
 
-#: Those whose blocks read the lengths of other blocks' items.
+#: Paths whose blocks also read the lengths of other blocks' items.
 LENGTHS_OF_OTHERS = [path for path in PATHS if path not in ("serial", *ONE_STEP_PATHS)]
 
 
@@ -399,13 +399,13 @@ LENGTHS_OF_OTHERS = [path for path in PATHS if path not in ("serial", *ONE_STEP_
 def test_lengths_that_change_under_way_change_nothing(
     device: Device, rng: np.random.Generator, path: str, stride: int
 ) -> None:
-    """Blocks read a copy, made in the stream's order before they start: they must agree on the lengths."""
+    """Blocks must agree on the lengths, so they read a copy made in stream order before they start."""
     options = Options(BIDIRECTIONAL)
     arrays = random_layer(rng, (4, 3, 3, 40), options, lengths=[4, 2, 3], path=path)
     layouts = {"lengths": Layout((3 * stride,), (slice(None, None, stride),), (0,), (3,))}
 
     def with_other_lengths(plan: Plan) -> Plan:
-        """As if another stream wrote them once the recurrence has begun."""
+        """The plan, with the lengths overwritten before its last step, as by another stream."""
         change = Fill("sequence_lengths_tensor", 4)
         return plan._replace(steps=(*plan.steps[:-1], change, plan.steps[-1]))
 

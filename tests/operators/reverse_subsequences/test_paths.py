@@ -39,7 +39,7 @@ OPERANDS = ("input_tensor", "sequence_lengths_tensor", "output_tensor")
 
 @pytest.fixture(scope="module", autouse=True)
 def small_blocks_of_one_thread() -> Iterator[None]:
-    """As small as the arrays here are, they would be one block."""
+    """Split the small arrays here over several blocks; by default, each would be one block."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launch_shape, "MIN_SERIAL_BLOCK_BYTES", 1)
         yield
@@ -62,7 +62,7 @@ def run_step(device: Device, step: Step, places: dict[str, Layout], axis: int, v
 
 
 def run_every_path(device: Device, places: dict[str, Layout], axis: int, values: np.ndarray) -> set[str]:
-    """Run all kernels that can reverse these lanes; their names."""
+    """Run all kernels that can reverse these lanes, and return their names."""
     descs = [places[name].desc for name in OPERANDS]
     lanes = lanes_of(*descs, axis)
     names = {name for name, path in PATHS.items() if path.can_do(lanes, device.limits)}
@@ -223,7 +223,7 @@ def limits_with_cache(l2_bytes: int) -> Limits:
 @pytest.mark.parametrize("width", [128, 192, 255, 257])
 @pytest.mark.parametrize("outer", [1, 3])
 def test_panels_of_any_width(item_bytes: int, lanes_in_cache: int, width: int, outer: int) -> None:
-    """Rows of panels of whole warps and of an odd width, and one that has no divisor and is not cut."""
+    """Rows in panels of whole warps or of an odd width, and a row of prime width, which is not cut."""
     sizes = (outer, 37, width)
     places = layouts_of(sizes, item_bytes, 1, (4, 2))
     values = np.random.default_rng(3).integers(0, 39, (outer, 1, width))
@@ -240,16 +240,16 @@ def test_panels_of_any_width(item_bytes: int, lanes_in_cache: int, width: int, o
         (4, (1000, 4096), 0, ([128, 1000, 32], 1)),
         # The widest panel is a tile of the gather.
         (1, (10, 65536), 0, ([1024, 10, 64], 1)),
-        # Rather of whole warps than wider.
+        # Whole warps go before a greater width.
         (4, (1000, 480), 0, ([96, 1000, 5], 1)),
         (8, (2000, 200), 0, ([25, 2000, 8], 1)),
         (2, (1000, 65535), 0, ([257, 1000, 255], 1)),
         # A prime.
         (4, (1000, 4099), 0, ([4099, 1000], 1)),
-        # Lanes so long that fewer fit than a warp has threads, or than a piece has items.
+        # Lanes so long that fewer of them fit than a warp has threads, or than a piece has items.
         (4, (6000, 100), 0, ([20, 6000, 5], 1)),
         (4, (20_000, 100), 0, ([100, 20_000], 1)),
-        # A row that is one panel, but not with the others around it.
+        # One row fits a panel, but not together with the rows around it.
         (4, (1000, 50, 40), 0, ([40, 1000, 50], 1)),
         # Everything fits.
         (4, (1000, 100), 0, ([100, 1000], 1)),
@@ -260,7 +260,7 @@ def test_panels_of_any_width(item_bytes: int, lanes_in_cache: int, width: int, o
 def test_panels_fit_the_cache(
     item_bytes: int, sizes: tuple[int, ...], axis: int, expected: tuple[list[int], int]
 ) -> None:
-    """A fourth of a cache of 2 MiB. There is a gap after each row."""
+    """Panels fill at most a fourth of a cache of 2 MiB. There is a gap after each row."""
     places = layouts_of(sizes, item_bytes, axis, (0, 0))
     lanes = lanes_of(*(places[operand].desc for operand in OPERANDS), axis)
     space, position = in_panels(*with_axis(lanes), limits_with_cache(2 << 20))
@@ -279,7 +279,7 @@ def test_no_panels_of_rows_of_one_length_or_of_eight_dimensions() -> None:
 
 
 def memory_reads(space: Space, axis: int, lengths: np.ndarray, l2_bytes: int) -> int:
-    """Pieces that are read from memory in the order of a space, if a cache keeps those used last."""
+    """Source pieces read from memory in the order of a space, with a cache of the last used pieces."""
     coordinates = np.unravel_index(np.arange(space.num_items), [d.size for d in space.dimensions], order="F")
     strides = np.array([d.strides for d in space.dimensions])
     source, target, lanes = np.array(coordinates).T.dot(strides).T
@@ -298,7 +298,7 @@ def memory_reads(space: Space, axis: int, lengths: np.ndarray, l2_bytes: int) ->
 
 
 def test_panels_read_each_piece_of_the_memory_once() -> None:
-    """Lanes of their own lengths, eight times as large as the cache."""
+    """Lanes with their own lengths, in an array eight times as large as the cache."""
     sizes, l2_bytes = (256, 512), 1 << 16
     places = layouts_of(sizes, 4, 0, (0, 0), gap=0)
     ordered = with_axis(lanes_of(*(places[operand].desc for operand in OPERANDS), 0))
@@ -329,7 +329,7 @@ def test_full_tiles_of_boxes(
 def test_lanes_of_several_pieces(
     device: Device, length: int, where: tuple[int, int], resident_blocks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The end of what is reversed at, before and after the ends of pieces of one step and of several."""
+    """Lengths at, before and after the ends of pieces, which take one step or several."""
     monkeypatch.setattr(launch_shape, "RUN_BLOCKS_PER_MULTIPROCESSOR", resident_blocks)
     places = layouts_of((2, 36_000), 1, 1, where)
     values = np.array([[length], [length // 2]])
@@ -339,7 +339,7 @@ def test_lanes_of_several_pieces(
 @pytest.mark.parametrize("length", [1023, 1024, 1025])
 @pytest.mark.parametrize("backwards", [False, True])
 def test_pieces_that_would_cut_items(length: int, backwards: bool) -> None:
-    """Items of 4 bytes at byte 5, in pieces of 4096 bytes: what is straight and what is mirrored
+    """Items of 4 bytes at byte 5, in pieces of 4096 bytes: the straight and the mirrored part of a lane
     are cut at different places."""
     flips = (False, backwards)
     source = lay_out((2, 6000), DataType.UINT32, flips=flips)
@@ -373,8 +373,8 @@ def test_indices_of_64_bits(device: Device, axis: int, shared: bool, monkeypatch
     run_every_path(device, places, axis, values)
 
 
-#: Layouts that the plan is expected to give to each kernel, of an H200, where it is predicted to be the
-#: fastest, and of a CPU: item bytes, sizes, axis, shared lengths, and perhaps the gap after each row.
+#: The path expected on an H200, where it is predicted to be the fastest, the path expected on a CPU, and the
+#: layout: item bytes, sizes, axis, shared lengths, and perhaps the gap after each row.
 CHOSEN = {
     "long lanes": ("lanes", "serial", 4, (300, 5000), 1, (False, False)),
     "long lanes of bytes": ("lanes", "serial", 1, (30, 20_000), 1, (False, False)),
@@ -403,7 +403,7 @@ CHOSEN = {
 
 
 def test_outputs_in_many_waves_are_like_smaller_ones() -> None:
-    """Every path takes as many times longer."""
+    """Every path takes longer by the same factor."""
 
     def seen(num_rows: int, shared: bool) -> Features:
         tensor = TensorDesc(DataType.UINT32, (num_rows, 30, 50))
@@ -494,7 +494,7 @@ def test_more_strips_than_a_grid_has_blocks_are_gathered() -> None:
 def test_strips_of_one_thread_are_as_wide_as_its_storage_allows(
     num_lanes: int, axis_size: int, width: int | None
 ) -> None:
-    """Of 1024 bytes of a row where there are enough of them, else of 256, down to 16."""
+    """Strips have 1024 bytes of a long row, otherwise 256; long lanes narrow them, down to 16 bytes."""
     limits = replace(emulator.get_device().limits, warp_lanes=1, shared_bytes_per_block=1 << 20)
     tensor = TensorDesc(DataType.UINT32, (axis_size, num_lanes))
     lengths = TensorDesc(DataType.INT64, (1, num_lanes))
@@ -509,7 +509,7 @@ def test_strips_of_one_thread_are_as_wide_as_its_storage_allows(
 @pytest.mark.parametrize("axis_size", [15, 32, 33, 64, 100, 257])
 @pytest.mark.parametrize("item_bytes", sorted(BITS_BY_SIZE))
 def test_strips_of_one_thread_with_lanes_of_any_length(item_bytes: int, axis_size: int) -> None:
-    """Every length of a lane, so that tiles and the ends of what is reversed meet in every way."""
+    """Every length of a lane, so that the reversed part ends at every place of a tile."""
     num_lanes = 2 * axis_size + 1
     places = layouts_of((axis_size, num_lanes), item_bytes, 0, (3, 5))
     values = np.minimum(np.arange(num_lanes)[None], axis_size)
@@ -531,7 +531,7 @@ def test_strips_of_one_thread_of_narrow_rows(item_bytes: int, gaps: tuple[int, i
 @pytest.mark.usefixtures("registers")
 @pytest.mark.parametrize("item_bytes", sorted(BITS_BY_SIZE))
 def test_strips_of_one_thread_in_registers_of_any_cpu(item_bytes: int, rng: np.random.Generator) -> None:
-    """Lanes along rows, lanes that pass through tiles, and short ones, of every length and of one."""
+    """Lanes along rows, lanes through tiles, and short lanes, with every length and with one for all."""
     a = rng.integers(0, 256, (100, 203, item_bytes), np.uint8)
     a = a.view(np.dtype((np.void, item_bytes)))[..., 0]
     with emulator.schedule(warp_lanes=1):
@@ -544,7 +544,7 @@ def test_strips_of_one_thread_in_registers_of_any_cpu(item_bytes: int, rng: np.r
 
 @pytest.mark.usefixtures("registers")
 def test_no_vector_of_one_thread_is_wider_than_a_register(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The compiler takes those apart, in the worst case byte by byte, and warns only if asked."""
+    """The compiler splits wider vectors, in the worst case into bytes, and warns only if asked."""
     if "g++" not in build.compiler().command[0]:
         pytest.skip("a warning of GCC")
     warning = "vector-operation-performance"
@@ -588,7 +588,7 @@ def test_rows_of_one_thread_of_any_width(num_bytes: int) -> None:
 def test_streamed_strips_at_any_place_in_a_line(
     dtype: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Strips that begin where lines do. Their width divides the row, so there is one more than that takes."""
+    """Strips begin where lines do. Their width divides the row, so other rows take one strip more."""
     monkeypatch.setattr(serial, "SERIAL_STREAMED_BYTES", 1)
     a = rng.integers(0, 256, (83, 256)).astype(dtype)
     lengths = rng.integers(0, 84, (1, 256))
@@ -648,7 +648,7 @@ def test_lanes_of_one_element_by_every_path(axis: int, item_bytes: int) -> None:
 
 @pytest.mark.parametrize("name", [name for name in PATHS if name != "copy"])
 def test_same_bits_under_every_schedule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One block, so that it takes several tiles one after another, except where every block has one."""
+    """One block takes several tiles in turn, except on the paths with one tile for each block."""
     monkeypatch.setattr(launch_shape, "BLOCKS_PER_MULTIPROCESSOR", 1)
     monkeypatch.setattr(launch_shape, "SERIAL_BLOCKS_PER_MULTIPROCESSOR", 1)
     axis = {"rows": 0, "columns": 0, "serial_columns": 0}.get(name, 1)

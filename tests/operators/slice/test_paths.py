@@ -31,7 +31,7 @@ KERNELS = [name for name in PATHS if name != "driver"]
 
 @pytest.fixture(scope="module", autouse=True)
 def small_blocks_of_one_thread() -> Iterator[None]:
-    """As small as the arrays here are, they would be one block."""
+    """Split the small arrays here over several blocks; by default, each would be one block."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launch_shape, "MIN_SERIAL_BLOCK_BYTES", 1)
         yield
@@ -56,7 +56,7 @@ def run_step(device: Device, step: Step, source: Layout, target: Layout, seed: i
 
 
 def run_every_path(device: Device, source: Layout, target: Layout, seed: int) -> set[str]:
-    """Run all kernels that can do the copy; their names."""
+    """Run all kernels that can do the copy, and return their names."""
     space = space_of(source, target)
     copy = BoxCopy(space, "source", "target")
     names = {name for name, path in PATHS.items() if path.can_do(copy, device.limits)}
@@ -127,8 +127,8 @@ def across(
 ) -> tuple[Layout, Layout]:
     """Matrices (count, source line, target line) whose columns are the rows of the source.
 
-    The target has them `downwards` from the last. Pads lengthen the lines of source and target, outer pads
-    their matrices; all and offsets count items.
+    If `downwards`, the target's matrices lie in reverse order. Pads lengthen the lines of source and target,
+    outer pads lengthen their matrices; pads and offsets count items.
     """
     kind = BITS_BY_SIZE[item_bytes]
     source = lay_out(
@@ -144,7 +144,7 @@ def across(
 
 @st.composite
 def sides_in_items(draw: st.DrawFn, line: int) -> tuple[int, int]:
-    """The pad of lines of one side and its offset: of whole words in half of the cases."""
+    """The pad of one side's lines, and its offset; in half of the cases both keep to whole words."""
     if draw(st.booleans()):
         return -line % 4 + 4 * draw(st.integers(0, 1)), 4 * draw(st.integers(0, 4))
     return draw(st.integers(0, 3)), draw(st.integers(0, 16))
@@ -171,7 +171,7 @@ def test_lines_across_the_source(data: st.DataObject, seed: int) -> None:
 @settings(deadline=None, max_examples=150)
 @given(data=st.data(), seed=st.integers(0, 2**32 - 1))
 def test_pixels_and_planes(data: st.DataObject, seed: int) -> None:
-    """Lines from less than a word to more than a warp's words; the planes also mirrored, or too few."""
+    """Lines from less than a word to more than a warp's words; planes may be mirrored or incomplete."""
     item_bytes = data.draw(st.sampled_from((1, 2)), "item bytes")
     pixel_items = data.draw(st.integers(2, 4), "items of a pixel")
     line = data.draw(st.integers(2, 70) | st.integers(1, 70).map(lambda n: 16 * n), "line")
@@ -223,7 +223,7 @@ def test_items_at_addresses_that_are_no_multiple_of_their_size(
 @pytest.mark.parametrize("inner", [1, -1])
 @pytest.mark.parametrize("item_bytes", sorted(BITS_BY_SIZE))
 def test_rows_of_one_thread_of_every_length(item_bytes: int, inner: int) -> None:
-    """Around every block that one thread moves at once, and the lengths left to the C library."""
+    """Lengths around every block that one thread moves at once, and lengths left to the C library."""
     device, kind = emulator.get_device(), BITS_BY_SIZE[item_bytes]
     around = {edge + step for edge in (4, 16, 64, 128, 512) for step in (-1, 0, 1)}
     for row in sorted({max(2, -(-num_bytes // item_bytes)) for num_bytes in around}):
@@ -278,7 +278,7 @@ def test_runs_of_several_pieces(
 @pytest.mark.parametrize("is_packed", [False, True])
 @pytest.mark.parametrize("num_rows", [1, 511, 512, 513, 1600])
 def test_items_each_of_which_is_a_read_of_its_own(item_bytes: int, is_packed: bool, num_rows: int) -> None:
-    """A column of wide rows: a thread has fewer items than where neighbours share a read."""
+    """A column of wide rows: a thread has fewer items than in rows whose neighbours share a read."""
     kind, step = BITS_BY_SIZE[item_bytes], 64 // item_bytes
     target = lay_out((num_rows, 2), kind, pads=(0, 0 if is_packed else 1))
     for near in (0, 1):
@@ -350,7 +350,7 @@ CHOSEN = {
 
 
 def test_outputs_in_many_waves_are_like_smaller_ones() -> None:
-    """Every path takes as many times longer."""
+    """Every path takes longer by the same factor."""
 
     def seen(num_rows: int) -> Features:
         matrices = Space(dimensions_of((num_rows, 30, 50), (1500, 1, 30), (1500, 50, 1)), (0, 0), 4)

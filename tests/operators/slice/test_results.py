@@ -220,6 +220,6 @@ def test_rows_farther_apart_than_32_bits_count(
     device, out = emulator.get_device(), np.zeros_like(expected)
     desc = Slice1Desc(TensorDesc.of(rows), TensorDesc.of(out), (0, 7), (2, columns), (1, step))
     launches = plan(desc, device.limits, path=path)
-    with emulator.schedule(check=False):  # even with --sanitize, which would keep bytes for each of memory
+    with emulator.schedule(check=False):  # even with --sanitize, which would track every byte of memory
         run_plan(device, launches, {"input_tensor": rows, "output_tensor": out})
     assert_identical(out, expected)

@@ -127,7 +127,7 @@ def test_tiles_of_every_shape(item_bytes: int, line_share: int) -> None:
 def test_a_transposition_of_odd_lines_moves_every_byte_once(
     item_bytes: int, sizes: tuple[int, int], items_off: tuple[int, int]
 ) -> None:
-    """Lines lie at every place in a word, wherever the first one does."""
+    """Lines begin at every place in a word, wherever the first line begins."""
     kind = BITS_BY_SIZE[item_bytes]
     source = lay_out(sizes, kind, order=(1, 0), byte_offset=items_off[0] * item_bytes)
     target = lay_out(sizes, kind, byte_offset=items_off[1] * item_bytes)

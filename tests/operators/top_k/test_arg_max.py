@@ -54,7 +54,7 @@ def test_rows_of_every_length(device: Device, word: str, rng: np.random.Generato
 
 @pytest.mark.parametrize("word", ["uint8", "float16", "float32", "float64"])
 def test_columns_by_lanes_of_either_number(device: Device, word: str, rng: np.random.Generator) -> None:
-    """Columns that fill a part of the device are read by four lanes each, fewer by a warp each."""
+    """Columns that fill a part of the device are read by four lanes each, fewer columns by a warp each."""
     found = set()
     for num_columns, length in ((150, 3), (150, 33), (150, 129), (9, 3), (9, 33), (9, 129)):
         limits = replace(device.limits, num_multiprocessors=2)
@@ -89,7 +89,7 @@ def test_columns_by_lanes_of_either_number(device: Device, word: str, rng: np.ra
     ],
 )
 def test_lanes_of_a_row(axis: int, num_rows: int, length: int, word: str, lanes: int) -> None:
-    """Few lanes need a part of the device's threads for each batch of loads, up to a tenth."""
+    """Four lanes a row must fill a part of the device: more for each batch of loads, up to a tenth."""
     sizes = (num_rows, length) if axis else (length, num_rows)
     x = np.broadcast_to(np.zeros((), word), sizes)
     (launch,) = launches(plan_for(x, replace(FIRST, axis=axis), HOPPER.limits))
@@ -134,7 +134,7 @@ def test_ties_between_the_parts_of_a_row(
     ("axis", "word", "longest"), [(1, "uint8", 393_215), (0, "uint8", 12_287), (0, "float64", 12_287)]
 )
 def test_blocks_share_what_takes_many_sectors(axis: int, word: str, longest: int) -> None:
-    """Elements that do not lie together take one each, whatever their size."""
+    """Elements that do not lie together take one sector each, whatever their size."""
     limits = replace(emulator.get_device().limits, num_multiprocessors=132)
     for length, are_shared in ((longest, False), (longest + 1, True)):
         x = np.broadcast_to(np.zeros((), word), (2, length) if axis == 1 else (length, 2))
@@ -145,7 +145,7 @@ def test_blocks_share_what_takes_many_sectors(axis: int, word: str, longest: int
 @pytest.mark.parametrize("num_parts", [1, 2, 3, 13, 264])
 @pytest.mark.parametrize("short_of_longest", [0, 1, 62, 63, 64, 65, 2**31])
 def test_parts_cover_the_longest_rows(num_parts: int, short_of_longest: int) -> None:
-    """Each begins where the one before ends, at a multiple of 64; rows are too long to be allocated."""
+    """Each part begins where the last one ends, at a multiple of 64; rows are too long to be allocated."""
     length = MAX_ROW_LENGTH - short_of_longest
     begins, ends = np.zeros((2, num_parts), np.int64)
     step = KernelLaunch(

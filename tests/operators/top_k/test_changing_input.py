@@ -1,9 +1,8 @@
 """Input that changes while it is read: any result, but no access out of bounds and no endless loop.
 
-Another stream may write the input of a kernel that reads it twice. Here all of the input is written anew,
-again and again, while the kernel runs, and the length of a ragged row with every read; check mode reports
-every bad access. Indices of the row everywhere, or of what a ragged row is missing, mean that every result
-was written.
+Another stream may write the input of a kernel that reads it twice. Here the whole input is rewritten again
+and again while the kernel runs, and the length of a ragged row at every read; check mode reports every bad
+access. Every result was written if every index is one of the row or that of a ragged row's missing result.
 """
 
 from dataclasses import replace
@@ -26,7 +25,7 @@ KERNELS = Path(__file__).parent / "kernels"
 #: Ways in which the input changes, chosen by the length of its rows: see changing_input.cuh.
 NUM_CHANGES = 4
 
-#: The row's length but for the change, and the rest.
+#: The approximate row length, and the case for an exact row length.
 CASES = {
     "first of rows": (9000, lambda n: Case(top_k((2, n), 1, BYTE), "arg_max", ONE)),
     "first of a row by several blocks": (
@@ -118,7 +117,7 @@ def test_input_that_changes(name: str, rng: np.random.Generator) -> None:
             emulator.get_device().load(plan)([operands[member] for member in plan.operands], workspace)
         indices = operands["output_index_tensor"].view(np.uint32)
         if "sequence_lengths_tensor" in plan.operands:
-            # What is missing has its own index and value; elements need not have their own any more.
+            # Missing results have their own index and value; other values need not fit their indices.
             is_missing = indices == 0xFFFFFFFF
             values = operands["output_value_tensor"]
             assert (values.view(f"u{values.itemsize}")[is_missing] == MISSING).all()

@@ -31,7 +31,7 @@ CONTENTS: dict[str, Callable[[np.dtype, tuple[int, int], np.random.Generator], n
 
 
 def _largest_k(word: str) -> int:
-    """Of the path."""
+    """The largest k of the path."""
     return 32 if np.dtype(word).itemsize == 8 else 128
 
 
@@ -59,7 +59,7 @@ def test_parts_of_columns_are_merged(device: Device, word: str, rng: np.random.G
 
 
 def test_lists_of_every_length(device: Device, rng: np.random.Generator) -> None:
-    """Each k that is the last or the first of an instance, where cuts leave few elements or many."""
+    """The first and the last k of each instance; cuts leave few elements or many."""
     for k in (1, 16, 17, 32, 33, 63, 64, 65, 127, 128):
         for length in (k, k + 1, 256, 257, 800, 2500):
             if k <= length:

@@ -14,7 +14,7 @@ from tests.support.top_k_runs import DTYPES, Options, check_top_k, launches, pla
 
 #: Elements of a tile, at most: the first tile alone makes the first floor.
 TILE = 8192
-#: On which one block reads a row.
+#: A device on which one block reads a row.
 LIMITS = replace(GPU, num_multiprocessors=1)
 
 largest_or_smallest = pytest.mark.parametrize("largest", [True, False], ids=["largest", "smallest"])
@@ -27,14 +27,14 @@ every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_every_pattern_of_16_bits(
     dtype: np.dtype, largest: bool, nan_last: bool, rng: np.random.Generator
 ) -> None:
-    """Of an element's first bits, or its 8: NaNs of both signs and all payloads, zeros, infinities."""
+    """An element's first 16 bits, or its 8: NaNs of both signs and all payloads, zeros, infinities."""
     bits = 8 * dtype.itemsize
     word = np.dtype(f"u{dtype.itemsize}").type
     patterns = np.arange(1 << 16).astype(word) << word(max(bits - 16, 0))
     rows = []
     for sign in (0, 1 << (bits - 1)):
         middle = patterns[TILE : 2 * TILE] & word((1 << (bits - 1)) - 1) | word(sign)
-        # Negative NaNs meet the floor that the first tile made, of either sign.
+        # Negative NaNs meet a floor of either sign, made by the first tile.
         rows.append(np.concatenate([rng.permutation(middle), patterns[::-1]]))
     x = np.stack(rows).view(dtype)
     options = Options(3000, -1, largest, nan_last, "block_filter")
@@ -44,7 +44,7 @@ def test_every_pattern_of_16_bits(
 @largest_or_smallest
 @every_dtype
 def test_the_first_number_above_a_floor(dtype: np.dtype, largest: bool, rng: np.random.Generator) -> None:
-    """After a tile of lesser elements, equal ones fill the list, so that the floor becomes exactly theirs."""
+    """After a tile of lesser elements, equal ones fill the list, so that the floor becomes their value."""
     bits = 8 * dtype.itemsize
     x = np.full((2, 8 * TILE), 1 << (bits - 2), f"u{dtype.itemsize}")
     x[1] |= 1 << (bits - 1)
@@ -60,9 +60,9 @@ def test_the_first_number_above_a_floor(dtype: np.dtype, largest: bool, rng: np.
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
 @pytest.mark.parametrize(("num_blocks", "num_sampled"), [(1, 1024), (8, 192)])
 def test_a_guess_that_is_too_high(num_blocks: int, num_sampled: int, dtype: str, largest: bool) -> None:
-    """A block filters its row again, and the last of a row's blocks all of it.
+    """A block filters its row again; if several blocks share a row, the last one filters all of it.
 
-    The loads of the sample are each the first of 64.
+    The sample has the first of every 64 loads.
     """
     per_load = 16 // np.dtype(dtype).itemsize
     case = Case("block_filter", dtype, 2, num_sampled * 64 * per_load, 50, "normal")
@@ -88,7 +88,7 @@ def test_a_later_sample_keeps_the_list(dtype: np.dtype) -> None:
 
 
 def test_lists_are_cut_seldom_where_elements_ascend() -> None:
-    """And the first sample tells nothing of that. By what the list and its searches read."""
+    """The first sample does not show the order. Cuts show in the bytes that list and searches read."""
 
     def bytes_of_lists(distribution: str) -> int:
         (launch,) = Case("block_filter", "float32", 1, 1 << 18, 50, distribution).report().launches
@@ -100,7 +100,7 @@ def test_lists_are_cut_seldom_where_elements_ascend() -> None:
 @pytest.mark.parametrize("expected", [0.003, 0.4, 1.05, 17.0, 120.0, 300.0, 2000.0])
 @pytest.mark.parametrize("probability", [1e-3, 1e-7])
 def test_quantile_of_a_poisson_distribution(expected: float, probability: float) -> None:
-    """Of more than 256 expected events a bound, at most a thirtieth beyond it."""
+    """For more than 256 expected events, the result is a bound, at most a thirtieth above the quantile."""
     number = poisson_quantile(expected, probability)
 
     def at_least(least: int) -> float:
@@ -113,7 +113,7 @@ def test_quantile_of_a_poisson_distribution(expected: float, probability: float)
 @pytest.mark.parametrize("per_load", [2, 4, 8, 16])
 @pytest.mark.parametrize("k", [1, 50, 256, 4000])
 def test_neighbours_do_not_exceed_the_rank(per_load: int, k: int) -> None:
-    """The first k elements side by side, wherever they begin: as many as loads of a sample have of them."""
+    """Wherever the first k elements lie side by side, a sample has fewer of them than its rank."""
     for num_loads, row_length in ((192, 100_000), (400, 1 << 18), (1000, 1_000_003)):
         in_row = row_length // per_load
         sampled = np.arange(num_loads) * ((2**32 - 1) // num_loads + 1) * in_row >> 32

@@ -54,7 +54,7 @@ def test_same_bits_under_every_schedule(path: str, word: str, rng: np.random.Gen
 
 @pytest.mark.parametrize("path", PATHS)
 def test_nothing_to_report_in_check_mode(path: str, rng: np.random.Generator) -> None:
-    """No race, within a block or between those that share a row, and nothing read that nobody wrote."""
+    """No race, within a block or between blocks that share a row, and no uninitialised read."""
     device = emulator.get_device()
     for num_rows, row_length, k in SCHEDULED:
         x = rng.integers(0, 40, (num_rows, row_length)).astype(np.float32)
@@ -66,7 +66,7 @@ def test_nothing_to_report_in_check_mode(path: str, rng: np.random.Generator) ->
 
 @pytest.mark.parametrize("path", ["block_sort", "block_filter"])
 def test_elements_that_differ_in_low_bits(path: str, rng: np.random.Generator) -> None:
-    """All but one, so that numbers of the network do not tell them apart; and some are equal."""
+    """All elements but one, so that numbers of the network do not tell them apart; some are equal."""
     device = emulator.get_device()
     for num_values in (200, 3000):
         low = rng.integers(0, num_values, (2, 3000)).astype(np.uint32)
@@ -94,9 +94,9 @@ def test_rows_that_begin_anywhere(path: str, word: str, rng: np.random.Generator
                 check_in_layouts(emulator.get_device(), raw, rows, *results, options, dtype)
 
 
-#: (sizes, axis, k) -> the path of float32 on an H200. Any other takes at least 15 % more time, measured or
-#: predicted and corrected, unless the problem has more than 64 MiB: another tree makes no other choice here,
-#: except of the last ones.
+#: (sizes, axis, k) -> the path of float32 on an H200. Any other path takes at least 15 % more time, measured
+#: or predicted and corrected, unless the problem has more than 64 MiB. So another tree would make the same
+#: choices, except the last ones.
 CHOICES = {
     # Clusters of one block take turns where a filter cuts often.
     ((256, 65_536), 1, 2048): "cluster",
@@ -180,7 +180,7 @@ CHOICES = {
     ((1, 100000000), 1, 1000): "block_filter",
     ((8, 10000000), 1, 50): "block_filter",
     ((8, 10000000), 1, 10000): "grid_radix",
-    # Here others take less than 15 % more time, or 3 % less.
+    # Here other paths take less than 15 % more time, or 3 % less.
     ((1024, 2048), 1, 32): "warp_select",
     ((200000, 30), 1, 3): "warp_select",
     ((4096, 2000), 1, 512): "block_sort",
@@ -192,7 +192,7 @@ CHOICES = {
 
 @pytest.mark.parametrize(("case", "path"), CHOICES.items(), ids=str)
 def test_choice_of_a_path(case: tuple, path: str) -> None:
-    """Chosen alone and by name, the plans are the same."""
+    """The plan is the same whether its path is chosen or named."""
     sizes, axis, k = case
     limits = HOPPER.limits
     x, options = np.broadcast_to(np.float32(0), sizes), Options(k, axis)
@@ -202,7 +202,7 @@ def test_choice_of_a_path(case: tuple, path: str) -> None:
 
 
 def test_rows_in_many_waves_are_like_fewer() -> None:
-    """Every path takes as many times longer. Rows that are no more than some waves are told apart."""
+    """Every path takes longer by the same factor. Numbers of rows within a few waves are told apart."""
 
     def seen(num_rows: int, row_length: int) -> Features:
         x = np.broadcast_to(np.float32(0), (num_rows, row_length))
@@ -224,7 +224,7 @@ def test_rows_in_many_waves_are_like_fewer() -> None:
     ],
 )
 def test_choice_for_wide_elements(num_rows: int, row_length: int, k: int, path: str) -> None:
-    """A warp takes longer for these, unless rows are more than blocks at once, or k is small."""
+    """A warp takes longer for wide elements, unless more rows than blocks run at once, or k is small."""
     selection = selection_for(np.broadcast_to(np.int64(0), (num_rows, row_length)), Options(k))
     assert choose_path(selection, HOPPER.limits).path.name == path
 
@@ -246,7 +246,7 @@ def test_choice_without_clusters(sizes: tuple[int, ...], k: int, path: str) -> N
 
 
 def test_the_first_path_of_a_leaf_that_can_is_chosen() -> None:
-    """Else the path that any GPU can take."""
+    """If no path of the leaf can, the path that any GPU can take."""
     tree = Tree(Features._fields, ("cluster", "block_keep"))
     selection = selection_for(np.broadcast_to(np.float32(0), (4, 10_000)), Options(1000))
     small = replace(HOPPER.limits, shared_bytes_per_block=16 << 10)
@@ -273,7 +273,7 @@ def test_paths_of_a_cpu() -> None:
 def test_a_cpu_finds_a_floor_among_the_first_elements(
     row_length: int, word: str, rng: np.random.Generator
 ) -> None:
-    """Of sixteen classes for a small k, of more for others; values tie, or are in order."""
+    """The elements form sixteen classes for a small k, more for a larger one; values tie, or are in order."""
     device = emulator.get_device()
     limits = replace(device.limits, warp_lanes=1)
     values = rng.integers(0, 100, (3, row_length)).astype(word)
@@ -345,7 +345,7 @@ def test_rows_in_ascending_order_of_rank(device: Device, word: str, warp_lanes: 
                 check_top_k(device, row, replace(options, path=path), limits)
 
 
-#: Blocks of a cluster -> multiprocessors on which it runs at once, and one of twice as many does not.
+#: Blocks of a cluster -> multiprocessors that run it at once, but not a cluster of twice as many blocks.
 CLUSTERS = {8: 9, 4: 5, 2: 2, 1: 1}
 
 
@@ -373,7 +373,7 @@ def test_clusters_of_each_size(device: Device, word: str, blocks: int, rng: np.r
 @pytest.mark.parametrize("blocks", CLUSTERS)
 @pytest.mark.parametrize("word", ["uint8", "float16", "float32", "int64"])
 def test_clusters_where_many_tie(device: Device, word: str, blocks: int, rng: np.random.Generator) -> None:
-    """Ties that are not listed, from the begin or from the last part of the row on; buckets of one key."""
+    """Ties that are not listed, from the row's start or from its last part on; buckets of one key."""
     limits = replace(device.limits, num_multiprocessors=CLUSTERS[blocks])
     dtype, length = np.dtype(word), 20_011 if word == "int64" else 40_011
     places = np.arange(length)
@@ -392,7 +392,7 @@ def test_clusters_where_many_tie(device: Device, word: str, blocks: int, rng: np
 
 
 def _behind_most(dtype: np.dtype, largest: bool) -> list[tuple[Any, Any]]:
-    """Elements that rank behind most others, each with the last one before it."""
+    """Elements that rank behind most others, each with the nearest value that ranks before it."""
     sign = 1 if largest else -1
     if dtype.kind != "f":
         last = np.iinfo(dtype).min if largest else np.iinfo(dtype).max
@@ -409,7 +409,7 @@ def _behind_most(dtype: np.dtype, largest: bool) -> list[tuple[Any, Any]]:
 def test_clusters_with_few_elements_above_the_others(
     device: Device, word: str, blocks: int, rng: np.random.Generator
 ) -> None:
-    """Fewer than k, about k in loads of the last block alone, and more; some are NaN."""
+    """Fewer than k such elements, about k in loads of the last block alone, and more; some are NaN."""
     limits = replace(device.limits, num_multiprocessors=CLUSTERS[blocks])
     dtype, count = np.dtype(word), 40_011
     per_load = 16 // dtype.itemsize
@@ -433,7 +433,7 @@ def test_clusters_with_few_elements_above_the_others(
 
 
 def test_clusters_that_do_not_run_at_once() -> None:
-    """As few blocks for each row as hold the largest keys of its loads."""
+    """Each row has the fewest blocks that hold the largest keys of its loads."""
     for length, blocks in ((100_000, 1), (150_000, 2), (300_000, 4), (600_000, 8)):
         x = np.broadcast_to(np.float32(0), (1000, length))
         (launch,) = launches(plan_for(x, Options(50, path="cluster"), HOPPER.limits))
@@ -462,7 +462,7 @@ def test_rows_shared_by_blocks(device: Device, word: str, rng: np.random.Generat
 
 
 def test_tie_for_the_last_place_while_parts_are_merged(device: Device) -> None:
-    """The k-th tie lies in a part whose candidates, in no order, the merge sees in two tiles."""
+    """The k-th tie lies in a part whose unordered candidates the merge reads in two tiles."""
     stretch = 64 * (8 * 512 // 8 + 1)  # of each of 8 blocks
     x = np.zeros((1, 8 << 15), np.float64)
     for part in range(4):
@@ -472,7 +472,7 @@ def test_tie_for_the_last_place_while_parts_are_merged(device: Device) -> None:
 
 
 def test_candidates_one_more_than_the_list_holds(device: Device) -> None:
-    """Ties that fill the list exactly, and by one too many."""
+    """Ties that fill the list exactly, and one tie too many."""
     for num_ties in (2047, 2048, 2049, 4096, 4097):
         x = np.zeros((1, 9000), np.uint32)
         x[0, 1000 : 1000 + num_ties] = 7

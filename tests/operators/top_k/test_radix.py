@@ -22,7 +22,7 @@ DIFFERING = ((3, 6), (8, 14), (16, 32), (26, 32), (30, 32), (0, 2), (0, 0))
 @pytest.mark.parametrize("bits", [8, 16, 32, 64])
 @pytest.mark.parametrize("path", ["block_radix", "grid_radix"])
 def test_keys_that_differ_in_few_bits(path: str, bits: int, largest: bool, rng: np.random.Generator) -> None:
-    """Of one range, of two with alike bits between them, and between one lane of warps and the others."""
+    """Keys differ in one range, in two with equal bits between, or between one lane and the others."""
     device = emulator.get_device()
     for first, end in DIFFERING:
         rows = []
@@ -41,7 +41,7 @@ def test_keys_that_differ_in_few_bits(path: str, bits: int, largest: bool, rng: 
             check_top_k(device, x, options)
 
 
-#: How the elements of a row are spread: a guess from a sample holds, or leaves too few or too many.
+#: Distributions of a row's elements: a guess from a sample holds, or leaves too few or too many.
 SPREADS = ("normal", "half zeros", "few values", "ascending", "descending", "greatest where sampled")
 
 
@@ -51,9 +51,9 @@ SPREADS = ("normal", "half zeros", "few values", "ascending", "descending", "gre
 def test_a_floor_guessed_from_a_sample(
     spread: str, dtype: str, largest: bool, rng: np.random.Generator
 ) -> None:
-    """Of rows with NaNs, by pairs that are compared and by digits; few candidates, or many in order."""
+    """Rows with NaNs, sorted by comparing pairs or by digits; few candidates, or many in order."""
     limits = replace(GPU, num_multiprocessors=2)
-    # Parts of eight loads for one of the sample, which begin anywhere in a load.
+    # A part has eight loads for one of the sample, and begins anywhere in a load.
     row_length = 8 * 1024 * 2 * 16 // np.dtype(dtype).itemsize - 40
     normal, uniform = rng.standard_normal(row_length), rng.random(row_length)
     values = DISTRIBUTIONS[spread](normal, uniform)
@@ -92,7 +92,7 @@ def test_rows_whose_floor_is_not_guessed() -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int8", "int64"])
 def test_lists_of_several_tiles(dtype: str, rng: np.random.Generator) -> None:
-    """Blocks with a tile, with a full one and a short one, and with many; keys that tie keep their order."""
+    """Blocks with one tile, with a full and a short one, and with many; keys that tie keep their order."""
     limits = replace(GPU, num_multiprocessors=2)
     full = 2 * 512 * (4 if dtype == "int64" else 8)  # a tile for each block
     x = rng.integers(-100, 100, (1, 4 * full + 50)).astype(dtype)
@@ -116,7 +116,7 @@ def test_every_element_of_16_bits(dtype: str, largest: bool, rng: np.random.Gene
 def test_lists_in_order_of_parts_of_any_length(
     dtype: str, length_offset: int, rng: np.random.Generator
 ) -> None:
-    """A part's last tile may be short, and begin anywhere in a load; many of a tile are listed, or few."""
+    """A part's last tile may be short, and begin anywhere in a load; it lists many elements, or few."""
     limits = replace(GPU, num_multiprocessors=2)
     row_length = 8 * 1024 * 2 * 16 // np.dtype(dtype).itemsize + length_offset
     # All are negative: a zero read past a part's end would rank first.

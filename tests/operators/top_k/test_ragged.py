@@ -1,4 +1,4 @@
-"""Ragged rows: the first elements of each row count, and what is missing to k has an index and a value."""
+"""Ragged rows: only the first elements of each row count; results missing to k have an index and a value."""
 
 from dataclasses import replace
 
@@ -20,10 +20,10 @@ from tests.support.kernel_cases import CPU, GPU
 from tests.support.random_arrays import edge_values
 from tests.support.top_k_runs import Options, dirty_workspace, element_type, output_sizes
 
-#: Blocks of their own for each row, and few that take row after row.
+#: A device with several blocks for each row, and one with few blocks, which take row after row.
 SIX, ONE = replace(GPU, num_multiprocessors=6), replace(GPU, num_multiprocessors=1)
 
-#: Rows, their longest, k, and the paths that are taken.
+#: Number of rows, longest row, k, and the paths to take.
 CASES = (
     (300, 21, 3, {"thread_list", "warp_select", "serial"}),
     (40, 64, 16, {"warp_select", "warp_sort", "serial"}),
@@ -41,7 +41,7 @@ CASES = (
 
 
 def some_lengths(num_rows: int, longest: int, k: int, rng: np.random.Generator) -> np.ndarray:
-    """Any, and all kinds: none, fewer than k, k, as many as the row has, more, and negative ones."""
+    """Random lengths, and each special one: below k, 0, the whole row, k, negative, and beyond the row."""
     lengths = rng.integers(-2, longest + 3, num_rows)
     special = (k - 1, 0, longest, k, -1, longest + 1)[:num_rows]
     lengths[: len(special)] = special
@@ -103,7 +103,7 @@ def test_every_path(path: str, rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "bfloat16", "float64", "int64"])
 def test_other_widths(dtype: str, rng: np.random.Generator) -> None:
-    """Kernels that load rows to shared storage by vectors, and the one of a CPU."""
+    """Kernels that load rows to shared storage by vectors, and a CPU's kernel."""
     kind = BFLOAT16 if dtype == "bfloat16" else np.dtype(dtype)
     for num_rows, longest, k in ((40, 64, 16), (9, 250, 40)):
         x = rng.choice(edge_values(kind), (num_rows, longest))
@@ -157,7 +157,7 @@ def test_lengths_and_outputs_in_any_order(
     ],
 )
 def test_nothing_behind_the_length_is_read(path: str, k: int, rng: np.random.Generator) -> None:
-    """What is past a row's length is not loaded, though there is more of it than of what counts."""
+    """Elements past a row's length are not loaded, though there are more of them than of those that count."""
     x, lengths = rng.random((3, 1000), np.float32), np.array([[5], [0], [90]])
     if path in ("columns", "thread_list"):
         x, lengths = x.T.copy(), lengths.T

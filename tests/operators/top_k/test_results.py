@@ -128,14 +128,14 @@ def test_hardest_values_in_both_orders(
 def test_every_path_keeps_the_bits_of_zeros_and_nans(
     device: Device, dtype: np.dtype, k: int, rng: np.random.Generator
 ) -> None:
-    """Elements of one key have bits of their own, in rows of few results and of nothing else."""
+    """Elements of one key keep their own bits, in rows with few results and in rows of results alone."""
     bits = hard_values(dtype, 60, rng).view(f"u{dtype.itemsize}")
     sign = bits.dtype.type(1 << (8 * dtype.itemsize - 1))
     with np.errstate(invalid="ignore"):  # signalling NaNs
         numbers = bits.view(dtype).astype(np.float64)
     zeros, nans = np.array([0, sign], bits.dtype), bits[np.isnan(numbers)]
     for kinds in (zeros, nans, np.concatenate([zeros, nans, bits[numbers == 1]])):
-        # Of long rows few: the machine that runs a GPU's code takes longest for several blocks a row.
+        # Few long rows: the interpreter of a GPU's code takes longest for several blocks a row.
         for num_rows, row_length in ((7, k), (7, k + 2), (2, 15 * k), (3, 30 * k)):
             x = rng.choice(kinds, (num_rows, row_length)).view(dtype)
             for axis, source in ((1, x), (0, np.ascontiguousarray(x.T))):
@@ -249,7 +249,7 @@ def test_row_alone_and_in_a_batch(device: Device, rng: np.random.Generator) -> N
 def test_fine_keys_are_in_the_order_of_rank(
     dtype: np.dtype, largest: bool, nan_last: bool, rng: np.random.Generator
 ) -> None:
-    """The arithmetic of kernels/top_k/fine_key.cuh, on elements of every kind: all of those of 16 bits."""
+    """The arithmetic of kernels/top_k/fine_key.cuh, on elements of every kind, and on all of 16 bits."""
     word = np.dtype(f"u{dtype.itemsize}")
     bits = 8 * dtype.itemsize
     every = np.arange(1 << bits, dtype=word) if bits <= 16 else hard_values(dtype, 4000, rng).view(word)

@@ -32,7 +32,7 @@ def hardest_rows(dtype: np.dtype, num_rows: int, size: int, rng: np.random.Gener
 @pytest.mark.usefixtures("registers")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_hardest_rows_and_columns(dtype: np.dtype, rng: np.random.Generator) -> None:
-    """Shorter than a register, than a batch of registers, and longer; of bytes, longer than a byte counts."""
+    """Sizes below a register, below a batch of registers, and above; rows of bytes exceed a byte's count."""
     device = emulator.get_device()
     for size in (1, 2, 7, 40, 65, 511, 600, 1300):
         x = hardest_rows(dtype, 24, size, rng)
@@ -83,7 +83,7 @@ def test_rows_apart(word: str, rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "int64"])
 def test_ragged_rows_and_columns(dtype: str, rng: np.random.Generator) -> None:
-    """Lengths of 0, of the axis and past it; what is past a row's length is better than what counts."""
+    """Lengths of 0, of the axis and past it; elements past a row's length rank before those that count."""
     x = rng.integers(0, 3, (70, 700)).astype(dtype)
     lengths = rng.integers(0, 800, (70, 1))
     lengths[:4, 0] = 0, 1, 700, 800
@@ -96,7 +96,7 @@ def test_ragged_rows_and_columns(dtype: str, rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("word", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"])
 def test_lengths_of_columns(word: str, rng: np.random.Generator) -> None:
-    """Of every type, some negative or the type's largest, between other numbers, and one for all columns."""
+    """Lengths of every type, some negative or the largest, cut from a longer row; and one for all columns."""
     x = np.ascontiguousarray(rng.integers(-3, 3, (60, 300)).astype(np.int8))
     least, most = np.iinfo(word).min, np.iinfo(word).max
     wide = rng.integers(0, 70, (1, 900)).astype(word)

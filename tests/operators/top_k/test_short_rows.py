@@ -15,7 +15,7 @@ ONE = replace(GPU, num_multiprocessors=1)
 
 _Numbers = Callable[[np.random.Generator, int], np.ndarray]
 
-#: From 0 to 1: a row's numbers.
+#: Functions that make a row's numbers, from 0 to 1.
 NUMBERS: dict[str, _Numbers] = {
     "uniform": lambda rng, count: rng.random(count),
     "a few far above": lambda rng, count: np.where(np.arange(count) % 97 == 5, 1, 1e-6 * rng.random(count)),
@@ -35,11 +35,11 @@ NUMBERS: dict[str, _Numbers] = {
 @pytest.mark.parametrize("numbers", NUMBERS)
 @pytest.mark.parametrize("path", ["warp_sort", "block_sort"])
 def test_numbers_of_any_distribution(path: str, numbers: str, dtype: str, rng: np.random.Generator) -> None:
-    """As many results as items are sorted, and fewer."""
+    """k is the number of sorted items, or less."""
     parts = 1 if path == "warp_sort" else 3
     for row_length, k in ((250, 128), (250, 70), (1000, 128), (1000, 100), (1000, 256), (1000, 500)):
         options = Options(k, largest=bool(rng.integers(2)), path=path)
-        num_rows = 2 if row_length > 256 else 13  # all elements of a dozen would be sorted
+        num_rows = 2 if row_length > 256 else 13  # all elements of a dozen rows would be sorted
         rows = [NUMBERS[numbers](rng, parts * row_length) for _ in range(num_rows)]
         scale = np.iinfo(dtype).max if np.dtype(dtype).kind in "iu" else 1e6
         x = (np.stack(rows) * (scale // 2)).astype(dtype)

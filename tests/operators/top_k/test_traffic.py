@@ -1,6 +1,6 @@
 """How often top-k reads its input, on rows of 64 tiles and more and on data of several kinds: as recorded.
 
-`tests/operators/test_traffic.py` has exact numbers of short rows, whose filters have hardly begun.
+`tests/operators/test_traffic.py` has exact numbers for short rows, whose filters have hardly begun.
 """
 
 from dataclasses import replace
@@ -36,7 +36,7 @@ def test_differences_are_reported() -> None:
 
 
 def streaming() -> list[Case]:
-    """What is read once, apart from a sample and from results, which are read again."""
+    """Cases that read their input once; only a sample and the results are read again."""
     return [case for case in RECORDED if not case.path.endswith("_radix")]
 
 
@@ -50,7 +50,7 @@ def most_reads(case: Case) -> float:
     if case.path == "groups" and case.distribution not in RANDOM:
         return 1 + 3 * part_looked_at_again(case)
     if case.distribution == "greatest where sampled":
-        # Of a short row, eight blocks sample an eighth, and the last one a tile.
+        # Eight blocks sample an eighth of a short row, and the last block samples a tile.
         return 2.05 if case.multiprocessors == 1 else 2 + 1 / 8 + 1 / 12
     # The filter's sample is of the whole row, so the order of elements makes no difference to it.
     if case.path == "block_filter" or (case.distribution in RANDOM and case.k <= 512):
@@ -59,7 +59,7 @@ def most_reads(case: Case) -> float:
 
 
 def part_looked_at_again(case: Case) -> float:
-    """The largest part of a row in groups that are looked at again: once, or thrice if the list is cut."""
+    """The largest part of a row in groups that are read again: once, or three times if the list is cut."""
     (launch,) = launches(plan_for(case.input(), case.options, case.limits))
     of_group = (1 << launch.params.values["log_lanes"]) * 16 // np.dtype(case.dtype).itemsize
     return launch.params.values["max_groups"] * of_group / case.row_length
@@ -67,10 +67,10 @@ def part_looked_at_again(case: Case) -> float:
 
 @pytest.mark.parametrize("case", [case for case in RECORDED if case.path == "serial"], ids=str)
 def test_a_cpu_reads_once(case: Case) -> None:
-    """In any order of elements: the list is cut, and the row never begun again.
+    """In any order of elements, the list is cut, and the row is never begun again.
 
-    For a small k, the first 2048 elements are read twice. In ascending order, so are the last
-    ones, as many as the list has room for.
+    For a small k, the first 2048 elements are read twice. In ascending order, so are the last elements, as
+    many as the list has room for.
     """
     twice = 2048 if case.k == 8 else 0
     if case.distribution == "ascending":
@@ -82,7 +82,7 @@ def test_a_cpu_reads_once(case: Case) -> None:
 
 @pytest.mark.parametrize("k", [8, 100])
 def test_a_cpu_cuts_lists_as_seldom_in_ascending_order(k: int, rng: np.random.Generator) -> None:
-    """By what the list and its sorting read."""
+    """Cuts show in the bytes that the list and its sorting read."""
     x = rng.standard_normal(1 << 13).astype(np.float32)
     with emulator.schedule(warp_lanes=1), cudml.emulator_report() as report:
         cudml.top_k(x, k)
@@ -92,7 +92,7 @@ def test_a_cpu_cuts_lists_as_seldom_in_ascending_order(k: int, rng: np.random.Ge
 
 
 def test_no_row_of_a_hundred_takes_a_cpu_much_longer() -> None:
-    """By what the list and its sorting read: none is lucky, and none is begun again."""
+    """By the bytes that the list and its sorting read, no row is lucky, and none is begun again."""
     rows = np.random.default_rng(0).standard_normal((100, 1 << 16), np.float32)
     with emulator.schedule(warp_lanes=1), cudml.emulator_report() as report:
         for row in rows:
@@ -103,8 +103,8 @@ def test_no_row_of_a_hundred_takes_a_cpu_much_longer() -> None:
 
 
 def num_digits(x: np.ndarray, k: int, capacity: int) -> int:
-    """Digits of 11 bits of the k-th 32-bit number of a row until a list has room for all that may be among
-    the first k, or until it is certain which are. From the second on, a digit begins where numbers differ.
+    """How many digits of 11 bits of the k-th 32-bit number of a row are searched until a list has room for
+    all candidates, or the first k are certain. From the second on, a digit begins where numbers differ.
     """
     wide = x.astype(np.uint64)
     kth, differing = np.partition(wide, -k)[-k], int(np.bitwise_or.reduce(wide ^ wide[0]))
@@ -135,7 +135,7 @@ def part_of_results(case: Case) -> float:
 def fails(case: Case) -> bool:
     """Whether a guess from a sample fails: more tie than a list holds, or the sample has other elements.
 
-    Of the same leading bits are 252 values, a thousand elements each.
+    "same leading bits" has 252 values, with a thousand elements each.
     """
     ties = case.distribution == "few values" or (case.distribution == "same leading bits" and case.k > 1000)
     return ties or case.distribution == "greatest where sampled"
@@ -143,7 +143,7 @@ def fails(case: Case) -> bool:
 
 @pytest.mark.parametrize("case", [case for case in RECORDED if case.path == "grid_radix"], ids=str)
 def test_a_guess_that_holds_reads_once(case: Case) -> None:
-    """And the sample, in any order of elements. Threads repeat loads at the ends of parts."""
+    """Row and sample are read once, in any order of elements. Threads repeat loads at the ends of parts."""
     part = sampled_part(case)
     assert 0 < part <= 1 / 4
     beyond = RECORDED[case] - part_of_results(case) - part

@@ -1,6 +1,6 @@
-// Put before a kernel of top-k: its input is overwritten while it is read, as another stream may do,
-// and without the checker's knowledge. In turn with random bits it becomes what the rest of the row's
-// length divided by 4 says.
+// Put before a kernel of top-k: overwrites its input while it is read, as another stream may do, and
+// without the checker's knowledge. Every second time the input gets random bits, in between the change
+// with the number `row_length % 4`.
 #pragma once
 
 #include "common/intrinsics.cuh"
@@ -10,7 +10,7 @@
 
 static UInt32 num_reads = 0;
 
-// The length of a ragged row is another one each time that it is read.
+// The length of a ragged row changes at every read.
 __attribute__((noinline, no_sanitize("thread"))) inline UInt64 changing_length(const void* lengths,
                                                                                Int64 index,
                                                                                Int32 length_bytes) {
