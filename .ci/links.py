@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 
 class Page(HTMLParser):
-    """The places of a page, and what it refers to."""
+    """The anchors of a page, and the targets of its links."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -16,7 +16,7 @@ class Page(HTMLParser):
         self.feed(path.read_text())
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note the place, and what it refers to."""
+        """Note an element's anchor and link target."""
         for name, value in attrs:
             if name == "id" and value:
                 self.places.add(value)

@@ -2,8 +2,8 @@
 
     python .ci/ran.py RESULTS.xml [--some MODULE...] [--all MODULE...] [--least NUMBER] [--seconds NUMBER]
 
-RESULTS.xml is pytest's --junitxml. Of the modules after --some at least one test must have run, of those
-after --all every test; of all modules together --least tests, in at most --seconds.
+RESULTS.xml is pytest's --junitxml. At least one test of each module after --some must have run, and every
+test of each module after --all; all modules together must have run --least tests, in at most --seconds.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Check that a conda recipe is one, and that its version is the package's: `python .ci/recipe.py RECIPE`."""
+"""Check that a conda recipe is valid and has the package's version: `python .ci/recipe.py RECIPE`."""
 
 import sys
 

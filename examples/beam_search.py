@@ -18,7 +18,7 @@ BEAMS, LENGTH = 4, 16
 
 
 def log_probabilities() -> tuple[list[str], np.ndarray]:
-    """The letters of a text, and the logarithm of how often each follows each."""
+    """The letters of a text, and the logarithms of the probabilities of each letter's successors."""
     letters = sorted(set(TEXT))
     counts = np.full((len(letters), len(letters)), 0.01, np.float32)
     for first, second in pairwise(TEXT):

@@ -19,7 +19,7 @@ def scores_of(block: np.ndarray) -> np.ndarray:
 def main() -> None:
     places = da.arange(2**22, chunks=2**18, dtype=np.int64)
     scores = places.map_blocks(scores_of, dtype=np.float32)
-    # Processes of this machine; with a `distributed.Client`, those of others.
+    # Processes of this machine; with a `distributed.Client`, processes of other machines.
     values, indices = dask.compute(*cudml.dask.top_k(scores, 3), scheduler="processes", num_workers=2)
     for value, index in zip(values, indices, strict=True):
         print(f"{value:.9f} at {index}")

@@ -29,7 +29,7 @@ hypothesis.settings.register_profile("cudml", deadline=None)
 hypothesis.settings.load_profile("cudml")
 
 
-#: Values of `--architectures`; each compiles what those before it do.
+#: Values of `--architectures`; each one includes the compilations of the values before it.
 ARCHITECTURE_CHOICES = ("few", "some", "all")
 
 
@@ -56,11 +56,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """On the CPU, tests run the kernels of a GPU; the environment takes it to worker and child processes.
+    """On the CPU, tests run the kernels of a GPU; the environment tells worker and child processes so.
 
     Shells start background commands with SIGINT ignored. Tests that stop a call by Ctrl-C would never end.
     Threads of OpenMP, which scikit-learn and PyTorch start, wait for each other in loops by default; with a
-    worker for each core, they would keep the others from theirs.
+    worker for each core, they would keep other workers from their cores.
     """
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -68,13 +68,13 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["CUDML_EMULATOR"] = "check" if config.getoption("--sanitize") else "warp_lanes=32"
 
 
-# Before the plugin of `-m`, which sees the marks that are set here.
+# This runs before the plugin of `-m`, so that the plugin sees the marks that are set here.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect the tests that need an option, and the cases of a CPU's kernels from those on a GPU.
 
-    The emulator's own tests are each in the mode that they are about, so `--sanitize` leaves them out.
-    A marker's tests take long, so they are left out without the option of its name.
+    Each of the emulator's own tests sets the mode that it is about, so `--sanitize` leaves them out.
+    Tests marked `planted` or `predictions` take long, so they run only with the option of that name.
     """
     for item in items:
         if slow.takes_long(item.nodeid):

@@ -1,4 +1,4 @@
-"""Planned calls: found again by layouts and arguments, taken by no array that they are not for."""
+"""Planned calls: found again by layouts and arguments, and never used for arrays that they do not fit."""
 
 import gc
 import threading
@@ -21,7 +21,7 @@ from tests.support.function_arrays import layer, values
 
 
 def test_a_planned_call_takes_no_array_at_an_odd_address() -> None:
-    """If a processor takes any address, only this detects it."""
+    """On a processor that accepts any address, only this test detects it."""
     memory = np.zeros(64, np.uint8)
     a, out = np.arange(12).reshape(3, 4), np.zeros((3, 4), np.int64)
     even, odd = memory[:12].view(np.uint32).reshape(3, 1), memory[1:13].view(np.uint32).reshape(3, 1)

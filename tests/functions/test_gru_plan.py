@@ -1,4 +1,4 @@
-"""`GruPlan`: the bits of `gru`, weights that it keeps and takes anew, and what it was not planned for."""
+"""`GruPlan`: the bits of `gru`, weights that it keeps until told, and calls that it was not planned for."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -68,7 +68,7 @@ def test_boxes_fill_what_they_are_given() -> None:
 
 @pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
 def test_command_ends_with_the_regret(capsys: pytest.CaptureFixture[str]) -> None:
-    """And writes no table."""
+    """The command writes no table."""
     before = gru.SCAN.table.read_bytes()
     assert command.main(["gru", "--random", "1", "--seed", "6"]) == 0
     first, *_, last = capsys.readouterr().out.splitlines()

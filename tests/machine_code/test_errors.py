@@ -28,7 +28,7 @@ IMAD.WIDE.U32 R4, R0, 0x4, R4
 
 
 def run_alone(text: str, **options: bool) -> int:
-    """How many instructions a warp executes of code after `_START`."""
+    """The number of instructions that a warp executes for code after `_START`."""
     buffers = [Buffer(np.zeros(128, np.uint32)), Buffer(np.zeros(32, np.uint32), is_output=True)]
     arguments = np.array([buffer.address for buffer in buffers], np.uint64).tobytes()
     launch = Launch(assembled(_START + text), arguments, buffers, (1, 1, 1), (32, 1, 1), **options)
@@ -62,7 +62,7 @@ def test_it_says_where() -> None:
         ("STG.E desc[UR4][R4.64], R9", "stores a register that nobody wrote"),
         ("UIADD3 UR4, UR5, 0x1, URZ", "reads UR5, which nobody wrote"),
         ("UMOV UR6, UR9\nUIADD3 UR4, UR6, 0x1, URZ", "reads UR6, which nobody wrote"),
-        # Half of a register; a product, a sum or a shift keeps a part of it.
+        # Half of a register is unwritten; a product, a sum or a shift keeps a part of that half.
         *(
             (f"PRMT R6, R0, 0x7610, R9\n{text}\nVIADD R8, R7, 0x1", f"reads {register}, which nobody wrote")
             for text, register in (
@@ -80,7 +80,7 @@ def test_it_says_where() -> None:
         ("SEL R6, R0, R0, P2", "reads P2, which nobody wrote"),
         ("@UP1 BRA `(end)", "reads UP1, which nobody wrote"),
         ("USEL UR6, URZ, URZ, UP2", "reads UP2, which nobody wrote"),
-        # Lanes that did not write it.
+        # Some lanes did not write the register.
         ("ISETP.LT.AND P0, PT, R0, 0x5, PT\n@P0 MOV R6, R0\nIADD3 R7, R6, R6, RZ", "reads R6, which nobody"),
         ("LDG.E R6, desc[UR4][R2.64+0x200]", r"load of 4 bytes at 0x\w+ is outside every buffer"),
         ("LDG.E.64 R6, desc[UR4][R2.64]", r"load of 8 bytes at 0x\w+ is not aligned"),
@@ -127,7 +127,7 @@ def test_instructions(text: str, message: str) -> None:
     "sum_", ["IMAD.IADD R7, R0, 0x1, R6", "IMAD R7, R6, 0x3, R6", "IMAD.MOV R7, RZ, RZ, -R6"]
 )
 def test_sums_of_half_registers(sum_: str) -> None:
-    """What nobody wrote is above the bits that are used, as where a compiler adds numbers of 16 bits."""
+    """Unwritten bits lie above the bits that are used, as in a compiler's sums of 16-bit numbers."""
     text = f"PRMT R6, R0, 0x7610, R9\n{sum_}\nPRMT R8, R7, 0x7610, RZ\nVIADD R8, R8, 0x1\nEXIT"
     assert run_alone(text) == 10
 
@@ -190,7 +190,7 @@ def test_part_of_a_cluster() -> None:
     ],
 )
 def test_unknown_instructions(text: str, message: str) -> None:
-    """An error where they are executed, not where they are decoded or passed over."""
+    """They are errors if executed, but not if only decoded or skipped."""
     assert re.match(f"an instruction that is not known: .*{message}", failure(f"{text}\nEXIT"))
     assert run_alone(f"@!PT {text}\nBRA `(end)\n{text}\nend:\nEXIT") == 8
 

@@ -76,7 +76,7 @@ def test_other_problems_take_the_path_of_the_least_time() -> None:
 
 
 def test_a_path_that_cannot_is_not_the_first() -> None:
-    """Nor one that the other can take, however slow."""
+    """A path that can do the problem is first there, however slow."""
     by_tree = choosing(
         lambda name, point, limits: name == "long" or (name == "short" and point.num_rows <= 50)
     )
@@ -88,7 +88,7 @@ def test_a_path_that_cannot_is_not_the_first() -> None:
 
 
 def test_a_device_without_a_path_takes_another() -> None:
-    """Which of the others takes the least time is not told by the times of the first device alone."""
+    """The first device's times alone do not tell which of the other paths takes the least time."""
     without = replace(HOPPER.limits, max_cluster_blocks=1)
     by_tree = choosing(
         lambda name, point, limits: name != "never" or limits.max_cluster_blocks > 1,
@@ -102,7 +102,7 @@ def test_a_device_without_a_path_takes_another() -> None:
 
 
 def test_a_path_without_a_time_is_slow() -> None:
-    """It was not predicted because it takes more than 2.5 times as long, where another has a time."""
+    """A path is not predicted if it takes more than 2.5 times as long as another, which has a time."""
     tree = choosing().grown(rows_of(lambda point: {"long": 2 + point.num_rows}), draw)
     assert [node[0] for node in tree.nodes()] == ["long"]
 
@@ -141,14 +141,14 @@ TREES = ("top_k", "slice", "reverse_subsequences")
 
 
 def regrets_of(scan: Scan[Any], rows: list[Row[Any]]) -> list[float]:
-    """The times of the paths that the operator's tree takes, over the least ones, in order."""
+    """The times of the paths that the operator's tree takes, over the least times, in ascending order."""
     chosen = Tuning(rows, scan.choosing).chosen(scan.choosing.numbers)
     return sorted(row.time_us / row.times[row.best] for row in chosen)
 
 
 @pytest.mark.parametrize("operator", TREES)
 def test_known_problems(operator: str) -> None:
-    """The table has their times; the chosen path has one, and every path of a tree is the best of some."""
+    """The table has their times; the chosen path has one, and every path is the best for some problem."""
     scan = scan_of(operator)
     text = scan.drawn_table.read_text()
     origin, rows = scan.read(scan.drawn_table)
@@ -188,7 +188,7 @@ def test_known_problems_take_paths_of_little_more_time(operator: str) -> None:
 
 @pytest.mark.parametrize("operator", TREES)
 def test_measured_points_take_paths_of_little_more_time(operator: str) -> None:
-    """The tree was grown from them but for every eighth, whose figures bench/PREDICTION.md has."""
+    """The tree was grown from all but every eighth point; bench/PREDICTION.md has the figures of those."""
     scan = scan_of(operator)
     regrets = regrets_of(scan, scan.measured()[1])
     assert np.exp(np.mean(np.log(regrets))) <= 1.02

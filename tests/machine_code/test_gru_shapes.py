@@ -21,7 +21,7 @@ from cudml.operators.gru.operator import layer_of
 from proof.sass.plan import HOPPER
 from tests.support.counting_timer import CountingTimer
 
-#: Of the choice by the least estimate, over the least time.
+#: Largest time of the shape with the least estimate, over the least time.
 MOST_REGRET = 1.05
 
 ROWS = shapes.read(shapes.table_of("nvidia-h200"))
@@ -36,7 +36,7 @@ def test_the_least_estimate_is_near_the_least_measured_time() -> None:
 
 
 def test_other_numbers_choose_shapes_that_take_longer() -> None:
-    """So that the measured times can tell."""
+    """The measured times tell good numbers from others."""
     for other in ({"exchanged_bytes": 2}, {"round": 20_000}, {"round": 500}, {"product_term": 7}):
         found = shapes.regrets(ROWS, HOPPER.limits, replace(CLOCKS, **other))
         assert max(found.values()) > 1.2, other

@@ -1,6 +1,6 @@
 """The machine code of every kernel instance, without a GPU.
 
-By default of one batch in 12 for sm_90; the record of all instances must be of the present kernels
+By default, one batch in 12 is compiled for sm_90; the record of all instances must match the present kernels
 (tests/project/test_recorded_code.py). `--architectures some` compiles all for sm_90 and one batch in 12 for
 each other architecture, `--architectures all` compiles all. Skipped where CuPy, NVRTC or nvdisasm is not
 installed: `pip install --group nvrtc`.
@@ -24,8 +24,8 @@ pytestmark = pytest.mark.skipif(unavailable() is not None, reason=str(unavailabl
 #: Random descriptors that each architecture plans in the search for instances that are not listed.
 RANDOM_LAUNCHES = 300
 
-#: Where not all are compiled for an architecture, it is one batch in this number, and for the next
-#: architecture the batches after these.
+#: If not all batches are compiled for an architecture, one in this number is; the next architecture takes
+#: the batches after those.
 ONE_IN = 12
 
 
@@ -49,9 +49,9 @@ _BATCHES = [
 
 @pytest.mark.parametrize(("architecture", "batch"), _BATCHES)
 def test_kernel_instances(architecture: Architecture, batch: list[KernelLaunch]) -> None:
-    """They have no problem, nor are they beyond the committed table if that is by this compiler.
+    """The instances have no problem, and stay within the committed table if this compiler made it.
 
-    tests/project/test_recorded_code.py compares the table with all of them together.
+    tests/project/test_recorded_code.py compares the table with all instances together.
     """
     if architecture.number not in nvrtc.architectures():
         pytest.skip(f"NVRTC {nvrtc_version()} does not know {architecture.name}")

@@ -32,7 +32,7 @@ WITHOUT_A_SNIPPET = {
     "NOP": "means nothing",
     "YIELD": "a hint which warp goes on",
 }
-#: The entry of the table for what it does not have.
+#: The table's entry for opcodes that it does not have.
 UNKNOWN = "UNKNOWN"
 
 
@@ -83,7 +83,8 @@ def forms_of_kernels() -> set[str]:
 def test_every_form_uses_its_operands() -> None:
     """The machine refuses an instruction that leaves an operand, or the sign of one, without a meaning."""
     runs = FormRunner()
-    # The compiler puts the load before asynchronous copies, for no lane: its address is below shared storage.
+    # A load that the compiler puts before asynchronous copies; no lane runs it, and its address is invalid:
+    # below shared storage.
     never_runs = {"LDS RZ, [RZ]"}
     forms = sorted(forms_of_kernels() - never_runs)
     refused = {form: reason for form in forms if (reason := runs.refusal(form))}

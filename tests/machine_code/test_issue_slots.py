@@ -20,16 +20,16 @@ LIMITS = replace(HOPPER.limits, num_multiprocessors=1)
 NUM_ROWS = 2
 K = 16
 
-#: A multiprocessor of an H200 has 31, 15.6 and 7.8 instructions for an element that comes at 4.3 TB/s. What
-#: the loop leaves of them is for elements that are listed, and for samples and merges.
+#: At 4.3 TB/s, a multiprocessor of an H200 has 31, 15.6 and 7.8 instructions for an element. Those that the
+#: loop does not use are for listed elements, samples and merges.
 MOST = {"float32": 12, "float16": 7, "int8": 5}
 
-#: Of two rows; the difference has no sample, no list and no results.
+#: Two row lengths; the difference of their counts has no sample, no list and no results.
 LENGTHS = (1 << 18, 1 << 19)
 
 
 def instructions(dtype: str, row_length: int) -> int:
-    """Of a warp, in rows of equal elements: a few tiles fill the list, and then all are dropped."""
+    """A warp's instructions for rows of equal elements: a few tiles fill the list, then all are dropped."""
     x = np.ones((NUM_ROWS, row_length), dtype)
     plan = plan_for(x, Options(K, path="block_filter"), LIMITS)
     (launch,) = launches(plan)

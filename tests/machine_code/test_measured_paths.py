@@ -47,7 +47,7 @@ def test_every_path_that_can_do_a_point_is_timed(operator: str) -> None:
 @pytest.mark.usefixtures("short_gru")
 @pytest.mark.parametrize("operator", SMALL)
 def test_a_path_with_another_result_is_not_timed(operator: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its last byte, which is a part of a number's exponent, is another."""
+    """The result's last byte, which is a part of a number's exponent, is changed."""
     scan, point = scan_of(operator), SMALL[operator]
     device = get_device("cpu")
     load = type(device).load
@@ -71,7 +71,7 @@ def test_a_path_with_another_result_is_not_timed(operator: str, monkeypatch: pyt
 
 
 def test_a_table_goes_on_where_it_ended(tmp_path: Path) -> None:
-    """With its own GPU, driver, compiler and commit; from anything else it starts anew."""
+    """It needs the same GPU, driver, compiler and commit; with any other it starts anew."""
     scan, origin = scan_of("slice"), origin_of(GPU)
     points = [SMALL["slice"], slice.Point(2, (40, 3, 7), (21, 1, 3))]
     table = scan.measured_table(GPU.slug, tmp_path)

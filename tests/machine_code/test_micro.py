@@ -1,4 +1,4 @@
-"""Rows measured on an H200 against the model: each has a place, and those that are held out are predicted.
+"""Rows measured on an H200 against the model: each row has a place, and held-out rows are predicted.
 
 Predictions are skipped where CuPy, NVRTC or nvdisasm is not installed: `pip install --group nvrtc`.
 """
@@ -32,7 +32,7 @@ from proof.sass.rates import L2_BYTES, h200
 
 needs_compiler = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
 
-#: Of each group some held-out rows that take seconds. `python -m bench predict --micro` does all.
+#: Some held-out rows of each group, which take seconds. `python -m bench predict --micro` predicts all.
 SAMPLE = [
     name
     for name in held_out()
@@ -49,7 +49,7 @@ SAMPLE = [
 
 
 def test_every_row_has_one_place() -> None:
-    """Constants, reasons and predictions are of rows that there are, and none is left over."""
+    """Every constant, reason and prediction belongs to a measured row, and no row is left over."""
     names = set(measured())
     assert set(CONSTANTS) <= names
     assert not [name for name in CONSTANTS if reason(name)]
@@ -64,7 +64,7 @@ def test_every_row_has_one_place() -> None:
     [(2, 66, 1), (2, 67, 2), (4, 30, 1), (4, 31, 2), (4, 64, 3), (8, 16, 2)],
 )
 def test_clusters_take_the_waves_that_were_measured(size: int, num_clusters: int, waves: int) -> None:
-    """A group of multiprocessors that holds a cluster runs as many as follow each other on it."""
+    """The multiprocessors of one cluster run all clusters that follow each other on them."""
     launch = Launch(
         Mock(), b"", [], (size * num_clusters, 1, 1), (256, 1, 1), cluster_blocks=size, joint_blocks=size
     )
@@ -86,7 +86,7 @@ def test_held_out_rows() -> None:
 @needs_compiler
 @pytest.mark.predictions
 def test_all_held_out_rows() -> None:
-    """And the mean of all errors, with their signs, is small."""
+    """All rows are within the bars, and the mean of all errors, with their signs, is small."""
     rows = list(micro.compared())
     assert sorted(row.name for row in rows) == sorted(held_out())
     assert micro.failures(rows) == []
@@ -135,7 +135,7 @@ def test_a_sector_on_its_way_is_waited_for() -> None:
 
 @needs_compiler
 def test_updates_of_a_word_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """1056 blocks that add to one word, a clock for each; twice that if each update took two."""
+    """1056 blocks add to one word: their time grows with the clocks of each update."""
     times = []
     for clocks in (0.0, 4.0, 8.0):
 
@@ -151,7 +151,7 @@ def test_updates_of_a_word_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_errors_above_the_bars_are_named() -> None:
-    """A row's whenever it is there, a group's median and the mean when all rows are."""
+    """A row's error counts whenever the row is there, a group's median and the mean only if all rows are."""
 
     def rows(names: list[str], value: float) -> list[micro.Comparison]:
         return [micro.Comparison(name, "us", 1.0, value, None) for name in names]
@@ -218,7 +218,7 @@ def test_rows_are_named_as_the_code_names_them(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_second_level_keeps_what_fits() -> None:
-    """What launches used stays while all of it fits, then what the last one used, if that fits."""
+    """Buffers of all launches stay while they fit together, then those of the last launch, if they fit."""
     small, large, huge = (Buffer(zeros(size)) for size in (1 << 10, L2_BYTES - 4096, L2_BYTES + 1))
     level = SecondLevel()
     level.touch([small])

@@ -137,7 +137,7 @@ def test_large_cases_are_named_and_others_left_out() -> None:
 
 
 def test_many_rows_are_told_by_two_numbers_of_fewer() -> None:
-    """On the line through both; the larger one is not executed where the smaller one has no time."""
+    """The time is on the line through both; the larger number is not executed if the smaller has no time."""
     case, row = OF_NAME["segments 4194304 x 64 k 8 float32"], Row("", "", "", 0.0, 0, "", "")
     less, more, factor = sizes = fewer_rows(case, (1 << 23) - 1)
     assert (less.num_rows, more.num_rows, factor) == (1 << 15, 1 << 16, 126)
@@ -200,7 +200,7 @@ def test_cells_of_pytorch_are_as_recorded() -> None:
 
 @pytest.mark.parametrize("case", gru.CASES, ids=lambda case: case.name)
 def test_cells_of_pytorch_are_no_slower_than_they_can_be(case: gru.GruCase) -> None:
-    """A layer's launches are of a graph, its weights are read once, and its products have all arithmetic."""
+    """A layer's launches form a graph, its weights are read once, and its products run at the full rate."""
     found = torch_cells.predicted(case)
     assert (found is None) == (not case.linear_before_reset)
     if found is None:

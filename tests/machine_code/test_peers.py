@@ -26,7 +26,7 @@ SEED = 5
 
 
 def reversed_by_cupy() -> np.ndarray:
-    """In a process of its own, because the stand-in comes before CuPy."""
+    """CuPy's reversal; it needs a process of its own, because the stand-in must load before CuPy."""
     recorder = peers.Recorder()
     inputs = reverse_subsequences.make(CASE, Untouched(recorder.xp, SEED))
     inputs["x"].set(elements())
@@ -37,12 +37,12 @@ def reversed_by_cupy() -> np.ndarray:
 
 
 def elements() -> np.ndarray:
-    """Each its own number."""
+    """The input, with a number of its own in each place."""
     return np.arange(np.prod(CASE.shape), dtype=np.float32).reshape(CASE.shape)
 
 
 def test_a_reversal_has_the_lengths_of_the_case() -> None:
-    # Not a mark: it imports CuPy, which the other process must not.
+    # Not a mark: `unavailable` imports CuPy, and the other process imports this file before the stand-in.
     if reason := unavailable():
         pytest.skip(reason)
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:

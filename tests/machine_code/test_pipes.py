@@ -10,7 +10,7 @@ from proof.sass.rates import h200
 ROOT = Path(__file__).resolve().parents[2]
 #: An instruction with its other names and its pipe, as it stands beside its semantics.
 _INSTRUCTION = re.compile(r'^(?:INSTRUCTION|VALUE)\((\w+), "([^"]*)", k(\w+)', re.MULTILINE)
-#: What stands for an instruction that the table does not have.
+#: The table's name for an instruction that it does not have.
 _UNKNOWN = "UNKNOWN"
 
 

@@ -16,13 +16,13 @@ pytestmark = pytest.mark.skipif(unavailable() is not None, reason=str(unavailabl
 
 VERSION, RECORDED = table.read()
 
-#: Most instructions times microseconds of a case that runs without the option: more take over a minute. Of a
-#: recurrence only a few steps are run.
+#: Largest product of instructions and microseconds of a case that runs without the option: larger ones take
+#: over a minute. Only a few steps of a recurrence are run.
 MAX_WORK = {"top_k": 1600, "slice": 3000, "reverse_subsequences": 3000, "gru": 3000}
 
 
 def _work(row: Row) -> float:
-    """What a prediction costs, roughly."""
+    """The approximate cost of a prediction."""
     return row.lane_instructions * row.limit_us
 
 
@@ -52,7 +52,7 @@ def test_case_takes_the_recorded_time(operator: str, case: Any) -> None:
 
 
 def test_table_has_every_case() -> None:
-    """In the order of the cases."""
+    """Rows are in the order of the cases."""
     cases = [(operator, case.name) for operator, case in command.cases()]
     recorded = [row.key for row in RECORDED]
     assert recorded == cases

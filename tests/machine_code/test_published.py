@@ -24,7 +24,7 @@ RECORDED = published.read()
 
 @needs_cub
 def test_times_are_as_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the shorter rows: the longest takes minutes."""
+    """Only the shorter rows are predicted: the longest takes minutes."""
     monkeypatch.setattr(published, "ROWS", published.ROWS[:2])
     found = list(published.predicted())
     assert all(row.predicted_us for row in found)
@@ -43,7 +43,7 @@ def test_the_table_has_every_row_as_published() -> None:
 
 @needs_cub
 def test_a_gpu_with_less_bandwidth_takes_longer() -> None:
-    """The time of reading 256 MiB is that of the datasheet's bandwidth."""
+    """Reading 256 MiB takes the time that follows from the datasheet's bandwidth."""
     launch = micro.bandwidth_launch("read", 256)
     own, other = predict(launch), predict(launch, H100_PCIE)
     ratio = (other.time_us - other.overhead_us) / (own.time_us - own.overhead_us)

@@ -131,7 +131,7 @@ def candidates() -> Iterator[Case]:
                 rows = top_k((300, 20), k, FLOATS_BY_SIZE[size], length_type=length_type)
                 yield Case(rows, "thread_list", HOPPER.limits)
         if size == 4:
-            # More rows than sixteen lanes each have at once.
+            # More rows than run at once with sixteen lanes each.
             for length_type in (None, DataType.INT32):
                 rows = top_k((40, 509), 32, element, length_type=length_type)
                 yield Case(rows, "warp_select", replace(HOPPER.limits, num_multiprocessors=1))
@@ -167,7 +167,7 @@ def candidates() -> Iterator[Case]:
                 3, 3, 2, 40, data_type=data_type, activations=activations, linear_before_reset=is_linear
             )
             yield Case(layer, path, HOPPER.limits)
-            # Weights of one chunk in registers, of three and of four; two are those of the layer above.
+            # One, three and four chunks of weights in registers; the layer above has two.
             for hidden in (10, 70, 100) if path == "block" else ():
                 layer = gru(
                     3,
@@ -180,7 +180,7 @@ def candidates() -> Iterator[Case]:
                 )
                 yield Case(layer, path, HOPPER.limits)
             # With few multiprocessors, or more units than one pass has, a block has several sequences, rounds
-            # or passes: items are not fixed. By matrix instructions, it has more units.
+            # or passes: items are not fixed. With matrix instructions, a block has more units.
             few = {"matrix_grid": ((3, 40, 2), (20, 40, 2), (20, 40, 3)), "block": ((3, 136, 1),)}
             for batch, hidden, number in few.get(path, ((3, 40, 1),)):
                 layer = gru(

@@ -1,7 +1,7 @@
 """Planners against the committed tables of predicted times: `python -m bench plan OPERATOR` writes them.
 
-With `--predictions` all points are predicted again, without it some. That is skipped where CuPy, NVRTC or
-nvdisasm is not installed: `pip install --group nvrtc`.
+With `--predictions` all points are predicted again, without it some. Predictions are skipped where CuPy,
+NVRTC or nvdisasm is not installed: `pip install --group nvrtc`.
 """
 
 from dataclasses import replace
@@ -25,7 +25,7 @@ needs_compiler = pytest.mark.skipif(unavailable() is not None, reason=str(unavai
 SCANS = {operator: scan_of(operator) for operator in OPERATORS}
 RECORDED = {operator: scan.read() for operator, scan in SCANS.items()}
 
-#: Points on both sides of thresholds that are predicted without the option.
+#: Points on both sides of thresholds, which are predicted without the option.
 QUICK = {
     "top_k": [
         top_k.Point("rows", "float32", 16384, 64, 32),
@@ -55,7 +55,7 @@ QUICK = {
 
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_table_has_every_point(operator: str) -> None:
-    """Of top-k, both sides of every change of kernels are among them, so a threshold that moves is seen."""
+    """Top-k's points have both sides of every change of kernels, so a threshold that moves is seen."""
     _, rows = RECORDED[operator]
     points = [row.point for row in rows]
     assert points == SCANS[operator].points()
@@ -71,7 +71,7 @@ def test_planner_takes_the_recorded_paths(operator: str) -> None:
 
 
 #: Points for which another path is 10 % faster: by predicted times, and by measured ones where there are any.
-#: The trees follow measured times. A number that falls is lowered here. Top-k has a test of its own,
+#: The trees follow measured times. Lower a number here when it falls. Top-k has a test of its own,
 #: `test_top_k_scan.py`.
 DEAR = {"slice": (9, 2), "reverse_subsequences": (4, 0), "gru": (0, 0)}
 
@@ -92,7 +92,7 @@ def test_measured_times_take_the_place_of_predicted_ones() -> None:
 
 
 def test_predictions_are_corrected_by_the_median_of_measured_ones() -> None:
-    """Of the path, for rows and columns apart; a path that was not measured keeps its time."""
+    """The median is of one path, for rows and columns apart; an unmeasured path keeps its time."""
     operator = SCANS["top_k"]
     predicted = {row.point: row.times for row in RECORDED["top_k"][1]}
     ratios: dict[str, list[float]] = {"rows": [], "columns": []}
@@ -109,7 +109,7 @@ def test_predictions_are_corrected_by_the_median_of_measured_ones() -> None:
 
 @pytest.mark.parametrize("operator", ["top_k", "slice", "reverse_subsequences"])
 def test_times_are_corrected_where_that_pays(operator: str) -> None:
-    """Of half of the measured points: paths of the least time, corrected by the other half, or predicted."""
+    """On half of the measured points: paths of least predicted time, corrected by the other half or not."""
     always = replace(SCANS[operator], corrects=True)
     predicted = {row.point: row for row in RECORDED[operator][1]}
     measured = [row for row in always.measured()[1] if row.point in predicted]
@@ -153,7 +153,7 @@ def test_point_takes_the_recorded_times(operator: str, row: Row[Any]) -> None:
 
 
 def test_a_dear_choice_is_reported() -> None:
-    """A path that takes half as long, but not one that takes a tenth less."""
+    """A choice that takes 1.2 times as long as another path, but not one that takes 1.1 times as long."""
     (row,) = (row for row in RECORDED["slice"][1] if row.point == QUICK["slice"][0])
     sooner = replace(row, times={row.chosen: 12.0, "runs": 10.0})
     assert [text[:27] for text in scan.dear([sooner])] == ["1.20 times the time of runs"]
@@ -164,7 +164,7 @@ def test_a_dear_choice_is_reported() -> None:
 def test_a_launch_runs_after_those_whose_output_it_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Though their predictions are kept, so that they need not run for their own sake."""
+    """The earlier launches run even if their own predictions are kept."""
     monkeypatch.setattr(scan, "cache_dir", lambda: tmp_path)
     point = top_k.Point("columns", "float32", 64, 2048, 3)
     plan = point.plan("columns")
@@ -178,7 +178,7 @@ def test_a_launch_runs_after_those_whose_output_it_reads(
 
 @needs_compiler
 def test_command_prints_some_points(capsys: pytest.CaptureFixture[str]) -> None:
-    """And writes no file."""
+    """The command writes no file."""
     before = SCANS["slice"].table.read_bytes()
     assert command.main(["slice", "--point", str(QUICK["slice"][0])]) == 0
     lines = capsys.readouterr().out.splitlines()

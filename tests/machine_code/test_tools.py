@@ -114,7 +114,7 @@ def test_instance_is_the_same_alone_and_among_others() -> None:
 
 
 def test_kept_code_is_found_in_another_environment() -> None:
-    """Its key has no folder, and what the kernels include is in their hash."""
+    """The key has no folder, and the files that kernels include are part of their hash."""
     key = code_key("text", "sm_90", ["name"])
     assert not [part for part in key.split("\0") if os.sep in part]
     assert key != code_key("text", "sm_80", ["name"])
@@ -175,10 +175,10 @@ C = "LDG.E.U8 R9,desc[UR8][R42.64]"
         ([B, "STS [R30],R6", A], 20),
         ([A, "STS.64 [R30],R2", B], 20),
         ([A, "STS.64 [R30],R3", B], 16),
-        # A load that brings a register anew, or needs it as its address.
+        # A load that overwrites a register, or needs it as its address.
         ([A, "LDG.E R6,desc[UR8][R40.64]", B], 16),
         ([C, "LDG.E R20,desc[UR8][R9.64]", B], 8),
-        # Branches that may not be taken are not.
+        # Conditional branches are not taken.
         ([A, "@P0 BRA 0x100", B], 20),
         ([A, "BRA 0x100", B], 16),
         ([A, "EXIT", B, C], 16),

@@ -1,6 +1,6 @@
 """Exceptions in the planner of top-k over lengths and k; `test_scans.py` compares the table.
 
-The aim is that it takes the best path, and that no size takes much longer than its neighbour.
+The planner should take the best path, and no size should take much longer than its neighbour.
 """
 
 from dataclasses import replace
@@ -16,11 +16,11 @@ from proof.sass.compiler import unavailable
 _, RECORDED = SCAN.read()
 
 #: Sizes that take over 1.5 times what a neighbour takes, and points for which another path is 10 % faster: by
-#: predicted times, by measured ones where there are any, and by corrected ones where there are none, which
-#: the tree was grown from. A number that falls is lowered here. One jump is
-#: of 16384 rows of float16, k = 8: 1025 elements take another shape of `warp_select`, and no path is faster.
-#: Of shapes that are not compiled, 16 lanes with 8 units of 16 elements would take 27.0 us, 1.498 times as
-#: much. The other is from 1024 words, which a warp sorts, to 1025.
+#: predicted times; by measured times where there are any; and there by measured, elsewhere by corrected
+#: times, from which the tree was grown. Lower a number here when it falls. One jump is at 16384 rows of
+#: float16, k = 8: 1025 elements take another shape of `warp_select`, and no path is faster. A shape that is
+#: not compiled, 16 lanes with 8 units of 16 elements, would take 27.0 us, 1.498 times as much. The other jump
+#: is from 1024 words, which a warp sorts, to 1025.
 JUMPS, DEAR, MEASURED_DEAR, CORRECTED_DEAR = 2, 16, 6, 2
 
 
@@ -119,7 +119,7 @@ def test_exceptions_do_not_increase() -> None:
 
 
 def test_jumps_are_reported() -> None:
-    """A neighbour that takes twice as long."""
+    """A neighbour that takes over 1.5 times as long, but not one that takes 1.5 times as long."""
     (row,) = (row for row in RECORDED if row.point == Point("rows", "float32", 16384, 64, 8))
     later = replace(row, point=replace(row.point, row_length=65), times={row.chosen: 1.6 * row.time_us})
     assert [text[:4] for text in jumps([row, later])] == ["1.58"]
@@ -128,7 +128,7 @@ def test_jumps_are_reported() -> None:
 
 @pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
 def test_command_prints_other_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    """Those of given options, and no file is written."""
+    """The lines are for the given options, and no file is written."""
     before = SCAN.table.read_bytes()
     command.main(["top_k", "--rows", "7", "--k", "3", "--max-length", "32"])
     lines = capsys.readouterr().out.splitlines()

@@ -42,7 +42,7 @@ def cases(operator: str, *names: str) -> list[Any]:
 @pytest.mark.parametrize(
     ("operator", "names"),
     [
-        # Of one block, and an arg-max.
+        # A kernel of one block, and an arg-max.
         ("top_k", ("latency 1 x 1000 k 5 float32", "greedy 1 x 128256 k 1 float32")),
         ("slice", ("part of rows 4096 x 100 float32",)),
         ("reverse_subsequences", ("rows 64 x 256 axis 1 float32",)),
@@ -171,7 +171,7 @@ def test_what_goes_wrong_takes_the_place_of_a_time(
 
 
 def library(written: np.ndarray) -> Any:
-    """As it is after a call whose result has such counts of stores."""
+    """The library after a call that stored to each byte of its result as often as `written` says."""
     made = object.__new__(torch_peers.Library)
     made.recorder = SimpleNamespace(runtime=SimpleNamespace(written=lambda address, count: written[:count]))
     return made

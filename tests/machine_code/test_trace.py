@@ -65,14 +65,14 @@ def test_every_instruction_of_the_warps_is_there() -> None:
     for warp in (0, 1):
         np.add.at(issued, [one.pc for one in trace_of(warp).issued], 1)
     assert issued.tolist() == counts.executed.tolist()
-    # The two warps do not take turns in one order: they are different records.
+    # The two warps do not simply take turns, so their records differ.
     assert trace_of(0).issued != trace_of(1).issued
 
 
 def test_a_use_waits_for_its_load() -> None:
     load, use = line_with("// the load"), line_with("// waits for the load")
     ways = [one.waits.get(f"the result of {load}", 0) for one in trace_of(0).issued if one.line == use]
-    # It comes from memory, and little is done in between.
+    # The load comes from memory, and little is done before its use.
     assert h200(1).l2_latency < max(ways) <= h200(1).memory_latency
     assert trace_of(0).by_line()[0][0] == use
 

@@ -137,7 +137,7 @@ def test_the_command_writes_nothing_that_does_not(file: File, monkeypatch: pytes
 def test_the_command_keeps_a_tree_that_chooses_better(
     operator: str, file: File, tmp_path: File, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Than one that is grown from a few problems."""
+    """The kept tree chooses better than a tree that is grown from a few problems."""
     pytest.importorskip("sklearn", reason="a tree is grown by scikit-learn")
     scan = replace(scan_of(operator), points=lambda: [], served=lambda: [])
     monkeypatch.setattr(tree, "path_of", lambda operator: file)
@@ -151,7 +151,7 @@ def test_the_command_keeps_a_tree_that_chooses_better(
 def test_the_command_grows_a_tree_that_chooses_better(
     tmp_path: File, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By times by which a short tree is right. Drawn and served problems are added to those of before."""
+    """A short tree is right for the times. Drawn and served problems are added to earlier ones."""
     pytest.importorskip("sklearn", reason="a tree is grown by scikit-learn")
     served = scan_of("top_k").served()
     scan = replace(scan_of("top_k"), points=lambda: [], served=lambda: served)

@@ -18,7 +18,7 @@ def paths_of_gpus(paths: Iterable[str]) -> set[str]:
     return {name for name in paths if not name.startswith("serial")} - {"copy", "driver"}
 
 
-#: Operators whose choice is a tree: what it asks, and the paths of a GPU.
+#: Operators whose choice is a tree -> the features that it asks for, and the paths of a GPU.
 TREES = {
     name: (operator.Features._fields, paths_of_gpus(operator.PATHS))
     for name, operator in (

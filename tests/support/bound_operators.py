@@ -1,4 +1,4 @@
-"""Helpers for tests of compiling and binding: operators with valid bindings, and the problems of others."""
+"""Helpers for tests of compiling and binding: operators with valid bindings, and problems of invalid ones."""
 
 from typing import Any
 

@@ -6,8 +6,8 @@ from typing import Any
 _pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
 _pointer_of.argtypes, _pointer_of.restype = (ctypes.py_object, ctypes.c_char_p), ctypes.c_void_p
 
-#: Where a versioned capsule has the code of the type: behind version, context, deleter and flags, and
-#: the tensor's address, device and number of dimensions.
+#: Offset of the type code in a versioned capsule: behind version, context, deleter and flags, and the
+#: tensor's address, device and number of dimensions.
 _CODE_OFFSET = 32 + 20
 _BFLOAT = 4
 

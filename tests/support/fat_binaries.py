@@ -6,7 +6,7 @@ from typing import Any
 
 
 def fat_binary(*entries: tuple[int, int, int, bytes]) -> Any:
-    """A fat binary of entries of a kind, for an architecture, with flags and a payload that is padded."""
+    """A fat binary; an entry is (kind, architecture, flags, payload), and payloads are padded."""
     body = b"".join(
         struct.pack("<HHIQI8xIQQ", kind, 0, 64, len(data) + 3, len(data), architecture, 0, flags).ljust(
             64, b"\0"

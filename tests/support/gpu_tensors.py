@@ -1,9 +1,9 @@
-"""PyTorch's tensors on a GPU, for tests: real ones, or over the stand-in for CUDA tensors that only say so.
+"""PyTorch's tensors on a GPU, for tests: real ones, or, over the stand-in for CUDA, tensors that claim to be.
 
 PyTorch's own kernels do not run over the stand-in. There, a tensor is one of PyTorch's CPU build whose
-address is in the stand-in's memory, which the host cannot touch; it says that it is on a GPU, and PyTorch's
-operator of cudml takes it for that. What PyTorch's kernels compute around cudml's operators, those of CuPy
-compute there, on PyTorch's current stream.
+address is in the stand-in's memory, which the host cannot touch; it claims to be on a GPU, and cudml's
+operators for PyTorch take it for a GPU's tensor. CuPy's kernels replace PyTorch's around cudml's operators,
+on PyTorch's current stream.
 """
 
 import ctypes
@@ -24,11 +24,11 @@ from cudml.torch.gru_stack_operator import gru_stack_on_cpu, gru_stack_on_gpu
 from cudml.torch.topk_operator import topk_on_cpu, topk_on_gpu
 from tests.support.capsules import taken_for_bfloat16
 
-#: Memory of all tensors of a test over the stand-in. It comes once, as that of PyTorch's graphs.
+#: Memory for all tensors of a test over the stand-in. It is allocated once, like that of PyTorch's graphs.
 _ARENA_BYTES = 1 << 24
 _ALIGNMENT = 512
 
-#: Those of bfloat16 lie in arrays of unsigned integers, because CuPy exports none by DLPack.
+#: Tensors of bfloat16 lie in arrays of unsigned integers, because CuPy does not export bfloat16 by DLPack.
 _NUMPY_TYPES = {
     **{torch.from_numpy(np.empty(0, kind)).dtype: np.dtype(kind) for kind in "?bBhHiIlLefd"},
     torch.bfloat16: np.dtype(np.uint16),
@@ -54,7 +54,7 @@ class Tensors(Protocol):
         """A new stream that is PyTorch's current one; gives its handle."""
 
     def captured(self, call: Callable[[], Any]) -> tuple[Any, Callable[[], None]]:
-        """What a call returns that PyTorch captures in a graph, and what replays the graph."""
+        """The result of a call that PyTorch captures in a graph, and a function that replays the graph."""
 
 
 class RealTensors:
@@ -294,7 +294,7 @@ def taken_for_cuda() -> Iterator[None]:
             return (on_gpu if first.is_cuda else on_cpu)(first, *others)
 
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # about the kernel in whose place it is
+            warnings.simplefilter("ignore", UserWarning)  # about the kernel that it replaces
             library.impl(name, compute, "CPU", allow_override=True)
     planned_calls.clear()
     try:

@@ -25,7 +25,7 @@ BIDIRECTIONAL = RecurrentNetworkDirection.BIDIRECTIONAL
 
 STANDARD = (Activation.sigmoid(), Activation.tanh())
 
-#: Paths that take only types of 16 bits, and only one step.
+#: Paths that take only types of 16 bits, and paths that take only one step.
 MATRIX_PATHS = ("matrix_grid",)
 ONE_STEP_PATHS = ("step",)
 
@@ -36,7 +36,7 @@ def dtypes_of(path: str) -> tuple[Any, ...]:
     return halves if path in MATRIX_PATHS else (np.float32, *halves)
 
 
-#: The place of every array of ONNX's shapes among the members, and how many leading dimensions of 1 it lacks.
+#: Array of ONNX's shape -> its member of the descriptor.
 MEMBERS = {
     "x": "input_tensor",
     "w": "weight_tensor",
@@ -81,7 +81,7 @@ def random_layer(
 ) -> Weights:
     """Arrays for T steps of N sequences, I inputs and H hidden units, weights as frameworks draw them.
 
-    A path that does not take `dtype` gets one of its own, and a path of one step only the first.
+    A path that does not take `dtype` gets a type that it takes; a path of one step gets only the first step.
     """
     if path is not None and dtype not in dtypes_of(path):
         dtype = dtypes_of(path)[0]
@@ -163,7 +163,7 @@ def run_gru(
 
 
 def limits_for(device: Device, path: str | None) -> Limits:
-    """The device's limits; of the emulator's, with multiprocessors for all blocks that a path needs."""
+    """The device's limits; on the emulator, with enough multiprocessors for all blocks of a path."""
     if path in MATRIX_PATHS and device.limits.compute_capability == 0:
         return replace(device.limits, num_multiprocessors=40)
     return device.limits
@@ -201,7 +201,7 @@ def assert_as_precise_as_numpy(
     In a small layer a few roundings decide, so NumPy's error is the largest of several orders of the hidden
     units and inputs, and at least float32's spacing at 1, where gates are, or at a larger result.
 
-    Of several layers, each takes the states of the one before, whatever its own x is.
+    Each of several layers reads the states of the layer before it; its own x is ignored.
     """
     layers = [arrays] if isinstance(arrays, Weights) else [*arrays]
     dtype = layers[0].x.dtype
@@ -225,7 +225,7 @@ def assert_as_precise_as_numpy(
 def stack(
     layers: Sequence[Weights], options: Options, precision: type[np.floating] = np.float64
 ) -> dict[str, np.ndarray]:
-    """The last layer's sequence, and the last states of all; below float64, layers give on rounded states."""
+    """The last layer's sequence and all layers' last states; below float64, layers pass on rounded states."""
     attributes = options.all_activations, options.direction, options.linear_before_reset
     dtype = precision if precision is np.float64 else layers[0].x.dtype
     singles = []

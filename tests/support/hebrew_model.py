@@ -1,8 +1,8 @@
 """The Hebrew diacritizer of the package nakdimon, a Keras file, as the ONNX model that tf2onnx makes of it.
 
 An embedding, two bidirectional LSTM layers whose directions are summed, and three heads: vowels, dagesh, and
-the dot of shin. Keras skips padding by a mask, which ONNX's LSTM lacks, so each direction is a Loop. Those
-that run backwards lie between reversals of the whole time axis: five, for both layers reverse the same mask.
+the dot of shin. Keras skips padding by a mask, which ONNX's LSTM lacks, so each direction is a Loop. Backward
+Loops lie between reversals of the whole time axis: five in all, because both layers reverse the same mask.
 """
 
 from pathlib import Path
@@ -55,7 +55,7 @@ _DIRECTION = Template("""
 
 
 def hebrew_model(path: Path, dtype: type[np.floating] = np.float32) -> onnx.ModelProto:
-    """The model of a Keras file; in float64, of the same weights, its results are exact beside float32's."""
+    """The model of a Keras file; in float64, the same weights give exact results beside float32's."""
     import h5py  # which only this model needs
 
     kind = {np.float32: "float", np.float64: "double"}[dtype]

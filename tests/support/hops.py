@@ -1,6 +1,6 @@
 """`python -m tests.support.hops`: the files of cudml that a call of `top_k` goes through, in order.
 
-The first list is that of a call for a shape that was never planned, the second of one that is found again.
+The first list is for a shape that was never planned, the second for a shape whose plan is found again.
 """
 
 import sys
@@ -19,7 +19,7 @@ PACKAGE = Path(cudml.__file__).parent
 
 
 def files_of(call: Callable[[], Any]) -> list[str]:
-    """The files of the package whose functions run during a call, each time that the file changes."""
+    """The package's files in the order in which a call enters them; equal neighbours count once."""
     entered: list[str] = []
 
     def note(frame: FrameType, event: str, _: Any) -> None:

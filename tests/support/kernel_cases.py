@@ -32,7 +32,7 @@ from tests.support.layouts import Layout
 GPU = replace(emulator.get_device().limits, warp_lanes=32)
 CPU = replace(GPU, warp_lanes=1)
 
-#: The value in place of what ragged rows are missing: that of no element but of "any" bits.
+#: The value of a ragged row's missing results: no element has it, except with "any" bits.
 MISSING = 0x63
 
 #: The initial value of every byte of an output: a NaN in each floating-point type.
@@ -46,9 +46,8 @@ class Case:
     `content` says what an input is full of: "few" different values, so that many tie, or "few but one",
     "any" bits, or values in "ascending" or "descending" order, in ascending "steps" or "pairs" that are far
     apart, or all "equal", or "close" but for one, or "in threes" that differ in the lowest bits; the greatest
-    may be "in every eighth load" of 16 bytes. A GRU has normal numbers instead. `length` is that of every
-    sequence, None for any.
-    Tensors begin `skew` elements after the start of a sector.
+    may be "in every eighth load" of 16 bytes. A GRU has normal numbers instead. `length` is the length of
+    every sequence, None for random ones. Tensors begin `skew` elements after the start of a sector.
     """
 
     descriptor: Any
@@ -72,7 +71,7 @@ class Case:
         return plan
 
     def launches(self) -> list[KernelLaunch]:
-        """Those steps that are kernels of ours."""
+        """The steps that are the project's own kernels."""
         return [step for step in self.plan().steps if isinstance(step, KernelLaunch)]
 
 
@@ -83,7 +82,7 @@ def operands_of(case: Case, rng: np.random.Generator) -> dict[str, np.ndarray]:
 
 
 def run(case: Case, operands: dict[str, np.ndarray]) -> dict[str, bytes]:
-    """Every byte of the outputs and of the gaps in them. Before, the temporary resource is full of ones."""
+    """Run with a temporary resource full of ones; return every byte of the outputs and of their gaps."""
     plan = case.plan()
     workspace = np.full(plan.temporary_bytes, 0xFF, np.uint8) if plan.temporary_bytes else None
     emulator.get_device().load(plan)([operands[name] for name in plan.operands], workspace)
@@ -236,7 +235,7 @@ def top_k(
     index_pad: int = 0,
     length_type: DataType | None = None,
 ) -> TopK1Desc:
-    """The largest along an axis, the last by default; rows of results are a pad apart.
+    """The largest elements along an axis, the last by default; pads separate the rows of results.
 
     With a `length_type`, rows are ragged.
     """
@@ -265,7 +264,7 @@ def gru(
     pads: tuple[int, int, int] = (0, 0, 0),
     input_pad: int = 0,
 ) -> GruDesc:
-    """A layer with every optional tensor, but perhaps lengths.
+    """A layer with every optional tensor; lengths only if `has_lengths`.
 
     Rows of states are `pads` apart, those of the input and the weights `input_pad`.
     """
@@ -288,7 +287,7 @@ def gru(
 def gru_stack(
     num_layers: int, num_steps: int, batch: int, inputs: int, hidden: int, **options: Any
 ) -> StackDesc:
-    """Layers with every optional tensor, but perhaps lengths; `options` as of `gru`."""
+    """Layers with the optional tensors and the `options` of `gru`."""
     first = gru(num_steps, batch, inputs, hidden, **options)
     upper = gru(num_steps, batch, hidden, hidden, **options)
     own = ("weight_tensor", "recurrence_tensor", "bias_tensor")

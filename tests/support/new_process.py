@@ -18,7 +18,8 @@ _TIME_LIMIT = 300
 def run_limited(command: Sequence[str], seconds: float, **options: Any) -> "subprocess.CompletedProcess[str]":
     """Run a command and capture what it prints; `subprocess.TimeoutExpired` if it takes longer.
 
-    What it started ends with it then. `subprocess.run` would wait for that, too, for the pipes to be closed.
+    On a timeout, the processes that it started end with it. `subprocess.run` would wait for them to close the
+    pipes.
     """
     pipe = subprocess.PIPE
     with subprocess.Popen(
@@ -33,10 +34,10 @@ def run_limited(command: Sequence[str], seconds: float, **options: Any) -> "subp
 
 
 def in_new_process(test: Callable[..., None]) -> Callable[..., None]:
-    """Run a test by a new interpreter, which has none of the threads that others of its worker have left.
+    """Run a test in a new interpreter, without the threads that earlier tests left in the worker.
 
-    A library such as JAX may never get a lock in a forked child that one of its threads had in the parent.
-    The test's parameters must be literals.
+    In a forked child, a library such as JAX may wait forever for a lock that one of its threads held in the
+    parent. The test's parameters must be literals.
     """
 
     @functools.wraps(test)

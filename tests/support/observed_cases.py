@@ -1,4 +1,4 @@
-"""Cases of every kernel for the check mode, and the check of one: under five thread orders, by the oracle."""
+"""Cases of every kernel for the check mode, and the check of a case: five thread orders, by the oracle."""
 
 from dataclasses import replace
 
@@ -26,11 +26,11 @@ from tests.support.kernel_cases import (
 
 #: A GPU of the size of an H200, on which clusters are large.
 LARGE = replace(GPU, num_multiprocessors=132)
-#: So few blocks at once that each takes several rows or tiles.
+#: So few blocks at once that each block takes several rows or tiles.
 ONE = replace(GPU, num_multiprocessors=1, max_threads_per_multiprocessor=512)
-#: Two blocks for a row, whose parts are long enough for a sample at few elements.
+#: Two blocks for a row: a row of few elements has parts that are long enough for a sample.
 TWO = replace(GPU, num_multiprocessors=2)
-#: Four, with shared storage for half of the candidates of a row in the case below.
+#: Four blocks, with shared storage for half of the candidates of a row in the case below.
 FOUR = replace(GPU, num_multiprocessors=4, shared_bytes_per_block=1 << 16)
 #: Enough blocks at once for several of each of two rows.
 SIX = replace(GPU, num_multiprocessors=6)
@@ -163,7 +163,7 @@ CASES = {
     "block radix, many results": Case(top_k((2, 5000), 1000, LONG), "block_radix"),
     "block radix along columns": Case(top_k((3000, 2), 20, BYTE, axis=0), "block_radix"),
     "block radix through memory": Case(top_k((2, 5000), 3000), "block_radix", NARROW),
-    # Bytes have one digit: no barrier of a second one stands between the list and its shortening.
+    # Bytes have one digit: no barrier of a second digit stands between the list and its shortening.
     "block radix of bytes": Case(top_k((3, 5001), 100, BYTE), "block_radix", ONE),
     "block radix, lists of pairs in memory": Case(top_k((3, 5000), 100), "block_radix", NARROW),
     "long columns on a CPU": Case(top_k((3000, 2), 700, HALF, axis=0), limits=CPU),
@@ -204,7 +204,7 @@ CASES = {
     "different values filtered by several blocks": Case(
         top_k((1, 80_000), 50), "block_filter", GPU, "any"
     ),
-    # They keep too many elements for one merge, so they merge within groups first.
+    # The blocks keep too many elements for one merge, so they merge within groups first.
     "rows filtered by groups of blocks": Case(top_k((1, 20_000), 300), "block_filter", SIX, "any"),
     "rows filtered by groups of blocks, many results": Case(top_k((2, 13_000), 700), "block_filter", SIX),
     # Each block, then each group, keeps as many as there is room for.
@@ -220,7 +220,7 @@ CASES = {
     "rows of ties filtered by several blocks": Case(
         top_k((2, 20_000), 128, BYTE), "block_filter", GPU, "equal"
     ),
-    # The blocks of a row sample these loads.
+    # The blocks of a row sample the loads with the greatest elements.
     "rows filtered again by one of their blocks": Case(
         top_k((2, 192 * 8 * 4), 50), "block_filter", SIX, "in every eighth load"
     ),

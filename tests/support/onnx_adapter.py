@@ -17,7 +17,7 @@ from cudml.devices import Device
 from proof.oracle.gru import Weights, gru
 from tests.support import to_device, to_numpy
 
-#: ONNX lets a slice that steps backwards say "to the first element" by the largest integer, too.
+#: In ONNX, the largest integer as the end of a backward slice also means "to the first element".
 _TO_THE_END = (2**31 - 1, 2**63 - 1)
 
 
@@ -38,7 +38,7 @@ class Call:
 
 
 def call_of_node(node: onnx.NodeProto, opset: int, inputs: Iterable[np.ndarray]) -> Call:
-    """The call of a node, given its inputs without those that are left out."""
+    """The call of a node, given the inputs that are not left out."""
     given = iter(inputs)
     return Call(
         op=node.op_type,
@@ -127,8 +127,8 @@ def slice_ranges(call: Call) -> list[range]:
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         stop = None if step < 0 and end in _TO_THE_END else end
         found = range(*slice(start, stop, step).indices(x.shape[axis]))
-        # ONNX's steps have 64 bits; one that leads past the only element might as well be 1. Where there
-        # is no element, there is no first one either.
+        # ONNX's steps have 64 bits; for a range of one element, the step is of no matter and becomes 1. An
+        # empty range has no first element.
         ranges[axis] = found if len(found) > 1 else range(found[0], found[0] + 1) if found else range(0)
     return ranges
 
@@ -203,7 +203,7 @@ def _reverse_array_function(call: Call, device: Device) -> list[np.ndarray]:
 
 # GRU
 
-#: Activation -> its constructor, and ONNX's defaults of alpha and beta, as many as it has.
+#: Activation -> its constructor, and ONNX's defaults for its parameters, alpha or alpha and beta.
 _ACTIVATIONS: dict[str, tuple[Callable[..., Activation], tuple[float, ...]]] = {
     "affine": (Activation.linear, (1.0, 0.0)),
     "elu": (Activation.elu, (1.0,)),
@@ -220,7 +220,7 @@ _ACTIVATIONS: dict[str, tuple[Callable[..., Activation], tuple[float, ...]]] = {
 
 
 def activations_of(call: Call, num_directions: int) -> tuple[Activation, ...]:
-    """f and g of each direction; the lists of alpha and beta have entries for those that take one."""
+    """f and g of each direction; alpha and beta list values only for the activations that take them."""
     names = call.attrs.get("activations", ["Sigmoid", "Tanh"] * num_directions)
     given = iter(call.attrs.get("activation_alpha", ())), iter(call.attrs.get("activation_beta", ()))
     found = []

@@ -11,7 +11,7 @@ import onnxruntime
 
 _CASES = "onnx.backend.test.case.node"
 
-#: How many there are on one device.
+#: Number of node tests on one device.
 NUM_NODE_TESTS = 24
 
 PROVIDERS = ["CPUExecutionProvider"]
@@ -21,7 +21,7 @@ def node_tests(backend: type[onnx.backend.base.Backend], module: str) -> dict[st
     """The test classes by name; without the thousands of tests that the suite would skip."""
     for name in ("topk", "gru", "slice", "reversesequence"):
         importlib.import_module(f"{_CASES}.{name}")
-    # The suite would import all others, whose expected outputs take ten seconds to compute.
+    # The suite would import all other cases, whose expected outputs take ten seconds to compute.
     with mock.patch("onnx.backend.test.loader.import_recursive"):
         suite = onnx.backend.test.BackendTest(backend, module)
     suite.include(r"^test_(top_k|gru|slice|reversesequence)(_[a-z0-9_]+)?_(cpu|cuda)$")

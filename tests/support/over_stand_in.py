@@ -1,7 +1,8 @@
-"""The GPU's tests that run over the stand-in for CUDA: those that need no real GPU, and some cases of each.
+"""The GPU's tests that run over the stand-in for CUDA: some cases of every test that needs no real GPU.
 
-`CUDML_TEST_STAND_IN` puts the stand-in under CuPy; its value is the seed of the order of work, 0 for as late
-as it may be. Machine code is interpreted there, so the number and the size of cases decide the time.
+`CUDML_TEST_STAND_IN` puts the stand-in under CuPy; its value is the seed for the order of work, and 0 runs
+all work as late as possible. Machine code is interpreted there, so the number and the size of cases decide
+the time.
 """
 
 import os
@@ -13,7 +14,7 @@ import pytest
 from cudml.devices import Device
 from proof import stand_in
 
-#: The most that warps may execute in a kernel: some seconds.
+#: Largest number of instructions that a kernel's warps may execute: some seconds.
 MAX_INSTRUCTIONS = 10_000_000
 
 #: Cases of a test that run without `--all-cases`.
@@ -41,7 +42,7 @@ def skip_those_that_need_a_gpu(items: Iterable[pytest.Item]) -> None:
 
 
 def beyond_some_of_each(items: Iterable[pytest.Item]) -> set[pytest.Item]:
-    """The GPU's tests but for `MAX_CASES` of each function, first and last among them, at even distances."""
+    """The GPU's tests beyond `MAX_CASES` evenly spaced cases of each function, from the first to the last."""
     cases = defaultdict(list)
     for item in items:
         if item.get_closest_marker("gpu") and not item.get_closest_marker("real_gpu"):

@@ -1,4 +1,4 @@
-"""Parameter structs of kernels that tests bring."""
+"""Parameter structs of the tests' own kernels."""
 
 from cudml.plans import Params, ParamStruct, Value
 

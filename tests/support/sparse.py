@@ -9,11 +9,11 @@ import numpy as np
 from cudml.dtypes import ElementType
 from cudml.tensors import TensorDesc
 
-#: A stride, in elements, past 2**32. Cut to 32 bits it is a small positive number, so that a kernel that
-#: does so goes to a wrong place of the same tensor.
+#: A stride, in elements, past 2**32. Cut to 32 bits it is a small positive number, so a kernel that cuts it
+#: goes to a wrong place of the same tensor.
 WIDE = 2**32 + 64
 
-#: Linux's number, which the module has from Python 3.13 on.
+#: Linux's flag, which `mmap` has from Python 3.13 on.
 _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 
 
@@ -41,7 +41,7 @@ def described(array: np.ndarray, kind: ElementType) -> TensorDesc:
 
 
 def wide_strides(sizes: Sequence[int], num_packed: int) -> tuple[int, ...]:
-    """Strides whose innermost `num_packed` are packed; each of the others is above 2**32."""
+    """Strides: the innermost `num_packed` are packed, all others are above 2**32."""
     strides: list[int] = []
     step = 1
     for number, size in enumerate(reversed(sizes)):

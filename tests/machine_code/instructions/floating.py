@@ -25,7 +25,7 @@ _MODES = ("rn", "rz", "rm", "rp")
 
 
 def _ptx(text: str, kind: str = "f", output: str = "f") -> str:
-    """One instruction of PTX; `kind` is that of its operands."""
+    """One instruction of PTX; `kind` is the constraint of its operands."""
     operands = ", ".join(f'"{kind}"({name})' for number, name in enumerate("abc", 1) if f"%{number}" in text)
     return f'asm volatile("{text}" : "={output}"(r) : {operands});'
 
@@ -141,7 +141,7 @@ COMPARISONS |= {
 
 
 def _approximate(name: str, form: str, function: Callable[[Array], Array], ulps: int = 2) -> Snippet:
-    """A GPU's results may be this far from the nearest number; the machine's are the nearest."""
+    """A GPU's results may be `ulps` from the nearest number; the machine's are the nearest."""
     return Snippet(
         "f32 -> f32",
         _ptx(f"{name}.f32 %0, %1;", "f"),
@@ -168,7 +168,7 @@ _TO_INTEGER: dict[str, Callable[[Array], Array]] = {
 
 
 def _to_integer(mode: str, kind: str) -> Snippet:
-    """Out of range is the nearest end; NaN is 0, and 2**63 of 64 bits (PTX ISA, cvt)."""
+    """Numbers out of range give the nearest end; NaN gives 0, or 2**63 in 64 bits (PTX ISA, cvt)."""
     bits, is_signed = int(kind[1:]), kind[0] == "s"
     low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if is_signed else (0, 2**bits - 1)
 
@@ -189,7 +189,7 @@ def _to_integer(mode: str, kind: str) -> Snippet:
 
 
 def _from_integer(mode: str, kind: str) -> Snippet:
-    """Through the two halves as doubles, whose sum keeps what rounding has to know."""
+    """The integer's halves become doubles, whose sum keeps all that rounding needs."""
 
     def expected(a: Array) -> Array:
         high = (ints(a) >> 32).astype(np.float64) * 2.0**32
@@ -225,7 +225,7 @@ CONVERSIONS = {
 
 
 def _half_pair(function: Callable[..., Array]) -> Callable[..., Array]:
-    """Of words with two halves, in double precision, rounded once."""
+    """A function on words of two halves, in double precision, rounded once."""
 
     def expected(*words: Array) -> Array:
         halves = (word.view(np.float16).astype(np.float64) for word in words)
@@ -235,7 +235,7 @@ def _half_pair(function: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def _halves_operands(rng: np.random.Generator) -> list[Array]:
-    """Words of two numbers each, which are not NaN: their bits are not told."""
+    """Words of two numbers each, without NaN, whose bits are not specified."""
     arrays = [np.repeat(array, 2) for array in operand_values(["f16"] * 3, rng)]
     for array in arrays:
         array[1::2] = rng.permutation(array[1::2])
@@ -247,7 +247,7 @@ def _finite_halves(rng: np.random.Generator) -> list[Array]:
 
 
 def _brain_bits(a: Array) -> Array:
-    """Of bfloat16; PTX has one NaN."""
+    """The bits as bfloat16; PTX has one NaN."""
     with np.errstate(all="ignore"):
         bits = a.astype(ml_dtypes.bfloat16).view(np.uint16)
     return np.where(np.isnan(a), np.uint16(0x7FFF), bits)
@@ -316,7 +316,7 @@ _WEIGHTS = (1, 3, 7, 13)
 
 
 def _packed(numbers: Array, kind: str) -> Array:
-    """Two in a word; a bfloat16 is the upper half of a float32."""
+    """Two numbers in a word; a bfloat16 is the upper half of a float32."""
     if kind == "f16":
         return numbers.astype(np.float16).view(np.uint32)
     return (numbers.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16).view(np.uint32)

@@ -221,7 +221,7 @@ def _swap(kind: str, in_shared: bool, form: str) -> Snippet:
 
 
 def _totals(indices: Array, values: Array) -> Array:
-    """Of each block of 128 threads the sums in 8 bins, which thread t has of bin t % 8."""
+    """For each block of 128 threads, the sums in 8 bins; thread t has the sum of bin t % 8."""
     found = np.zeros((NUM_VALUES // 128, 8), values.dtype)
     np.add.at(found, (np.arange(NUM_VALUES) // 128, indices % 8), values)
     return np.tile(found, (1, 16)).reshape(-1)
@@ -238,7 +238,7 @@ def _bins(kind: str, change: str, form: str) -> Snippet:
 
 
 def _by_sum(add: str, kind: str, form: str) -> Snippet:
-    """Blocks add to sums in global memory, those of eight threads to one."""
+    """Blocks add to sums in global memory, eight threads to each sum."""
     body = f"""{add} __syncthreads(); const auto sum = *(volatile {_C_TYPES[kind]}*)(pr + i / 8 * 8);
       __syncthreads(); pr[i] = 0; __syncthreads(); r = sum;"""
 

@@ -34,14 +34,14 @@ class Snippet:
     Attributes
     ----------
     types : str
-        Of the operands, then "->" and that of the result: "u32 u32 -> u64". A thread `i` of 512, `lane` of
-        its warp, has an element of each; the kernel has their arrays as `pa`, `pb`, `pc`, `pr`.
+        The operands' types, then "->" and the result's type: "u32 u32 -> u64". Thread `i` of 512, `lane` of
+        its warp, has one element of each; the kernel has their arrays as `pa`, `pb`, `pc`, `pr`.
     body : str
         Statements.
     expected : callable
-        From the arrays of the operands, an element for each thread, to that of the results.
+        Maps the operands' arrays, with an element for each thread, to the array of results.
     forms : str
-        Opcodes with suffixes that the compiler has to make of it and that have to be executed.
+        Opcodes with suffixes that the compiled code must contain and execute.
     is_uniform : bool
         The operands are the kernel's arguments, the same for all threads.
     before : str
@@ -65,7 +65,7 @@ class Snippet:
 
     @property
     def type_names(self) -> list[str]:
-        """Of the operands and the result."""
+        """The types of the operands and of the result."""
         return re.findall(r"\w+", self.types)
 
     def text(self, name: str) -> str:
@@ -92,7 +92,7 @@ extern "C" __global__ void {cluster}{name}({", ".join([*parameters, f"{result}* 
 }}"""
 
     def check(self, kernel: Kernel, rng: np.random.Generator) -> None:
-        """Run it and compare; all forms were executed."""
+        """Run the kernel and compare; require that all forms were executed."""
         for operands in self._launches(rng):
             result, executed = self._run(kernel, operands)
             with np.errstate(all="ignore"):
@@ -152,7 +152,7 @@ extern "C" __global__ void {cluster}{name}({", ".join([*parameters, f"{result}* 
 
 
 def uniform(snippet: Snippet, forms: str = "") -> Snippet:
-    """With operands that are the same for all threads, and so instructions of the uniform datapath."""
+    """The snippet with the same operands for all threads, so that it uses the uniform datapath."""
     return replace(snippet, is_uniform=True, forms=forms)
 
 
@@ -164,7 +164,7 @@ def opcode_of(text: str) -> str:
 
 
 def kernels(snippets: Mapping[str, Snippet]) -> dict[str, Kernel]:
-    """Compiled together."""
+    """The kernels of the snippets, compiled together."""
     names = {key: f"snippet_{number}" for number, key in enumerate(snippets)}
     text = _PRELUDE + "".join(snippets[key].text(name) for key, name in names.items())
     cubin = compiled_text(text, HOPPER.name, list(names.values())).cubin

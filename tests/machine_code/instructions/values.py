@@ -33,12 +33,12 @@ def edges(name: str) -> Array:
 
 
 def operand_values(names: Sequence[str], rng: np.random.Generator) -> list[Array]:
-    """An array for each type: half edges, half any bits, the same in some places of the first two."""
+    """An array for each type: half edges, half any bits; in some places equal to the first array."""
     arrays = []
     for name in names:
         dtype = TYPES[name]
         array = np.frombuffer(rng.bytes(NUM_VALUES * dtype.itemsize), dtype).copy()
-        if dtype.kind == "f":  # rarely near each other, so a third are
+        if dtype.kind == "f":  # random bits are rarely near each other, so a third are normal
             array[::3] = rng.normal(size=array[::3].size)
         is_edge = rng.random(NUM_VALUES) < 0.6
         array[is_edge] = rng.choice(edges(name), is_edge.sum())
@@ -67,7 +67,7 @@ def flushed(values: Array) -> Array:
 
 
 def sum_to_odd(a: Array, b: Array) -> Array:
-    """The sum of doubles, whose last bit is set if it is not exact: rounding it once more is then right."""
+    """The sum of doubles, with its last bit set if it is inexact, so that a second rounding is right."""
     total = a + b
     part = total - a
     error = (a - (total - part)) + (b - part)  # 2Sum, exact

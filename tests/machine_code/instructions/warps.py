@@ -11,7 +11,7 @@ _LANES = np.arange(32)
 
 
 def _by_warp(function: Callable[..., Array]) -> Callable[..., Array]:
-    """Arrays as (warp, lane)."""
+    """A function on arrays of shape (warp, lane)."""
 
     def expected(*arrays: Array) -> Array:
         return np.asarray(function(*(array.reshape(-1, 32) for array in arrays))).reshape(-1)

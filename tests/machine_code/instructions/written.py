@@ -32,7 +32,7 @@ def assembled(text: str) -> Code:
 
 @dataclass(frozen=True)
 class Written(Snippet):
-    """Its body is machine code: a in R4 (R5), b in R6 (R7), c in R8; or UR4, UR6, UR8. The result is R10."""
+    """The body is machine code: a in R4 (R5), b in R6 (R7), c in R8; or UR4, UR6, UR8. The result is R10."""
 
     def kernel(self) -> Kernel:
         """Code that loads the operands, runs the body and stores the result."""

@@ -192,7 +192,7 @@ def test_a_chunk_in_shared_storage_changes_no_bits(
     "sizes", [(5, 13, 7, 40), (3, 1, 300, 64), (2, 4, 20, 19), (9, 6, 1, 7), (7, 8, 260, 20)]
 )
 def test_copied_weights_change_no_bits(rng: np.random.Generator, sizes, dtype, linear_before_reset):
-    """Nor does a call per step: a decoder that streams on a CPU gets the results of the whole sequence."""
+    """Calls for single steps change none either: a decoder that streams on a CPU gets the same results."""
     options = Options(FORWARD, linear_before_reset)
     arrays = random_layer(rng, sizes, options, dtype=dtype)
     cpu = emulator.get_device()

@@ -79,7 +79,7 @@ def test_rows_are_read_and_written_once(
 @pytest.mark.parametrize("item_bytes", [1, 2])
 @pytest.mark.parametrize("sizes", [(3, 4096), (4096, 3)], ids=["split", "joined"])
 def test_pixels_and_planes_are_moved_once(item_bytes: int, sizes: tuple[int, int]) -> None:
-    """In whole sectors, though the pixels of a lane are 48 bytes."""
+    """They move in whole sectors, though the pixels of a lane are 48 bytes."""
     kind = BITS_BY_SIZE[item_bytes]
     source, target = lay_out(sizes, kind, order=(1, 0)), lay_out(sizes, kind)
     traffic = traffic_of(copying("planes", source, target), {"source": source, "target": target})

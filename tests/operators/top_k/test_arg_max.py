@@ -42,7 +42,7 @@ def test_few_of_the_hardest_values(
 
 @pytest.mark.parametrize("word", ["uint8", "float16", "float32", "float64"])
 def test_rows_of_every_length(device: Device, word: str, rng: np.random.Generator) -> None:
-    """Neighbouring rows of odd lengths begin at every place; few values tie everywhere."""
+    """Neighbouring rows of odd lengths begin at every place of a load; few values tie everywhere."""
     found = set()
     for length in (1, 2, 3, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129, 257, 1023, 1025, 2049, 4099, 20_001):
         x = rng.integers(0, 3, (17, length)).astype(word)

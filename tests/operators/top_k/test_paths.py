@@ -297,7 +297,7 @@ def test_lengths_around_powers_of_two(device: Device, row_length: int, rng: np.r
 
 @pytest.mark.parametrize("word", WORDS)
 def test_list_in_the_workspace(device: Device, word: str, rng: np.random.Generator) -> None:
-    """Where shared storage is too small for the list, it goes through memory."""
+    """If shared storage is too small for the list, the list goes through memory."""
     limits = replace(device.limits, shared_bytes_per_block=16 << 10)
     x = rng.integers(0, 200, (3, 5000)).astype(word)
     options = Options(3000, path="block_radix", largest=False)
@@ -355,7 +355,7 @@ CLUSTERS = {8: 9, 4: 5, 2: 2, 1: 1}
 def test_clusters_of_each_size(device: Device, word: str, blocks: int, rng: np.random.Generator) -> None:
     """Results whose bound takes no digit, the largest keys of warps, and more; in any order and tied.
 
-    Where all tie, buckets are of indices; where most do, a bucket is too full to be ranked by counting.
+    If all elements tie, buckets are of indices; if most tie, a bucket is too full to be ranked by counting.
     """
     limits = replace(device.limits, num_multiprocessors=CLUSTERS[blocks])
     values = rng.integers(0, 60_000, (1, 20_011)).astype(word)
