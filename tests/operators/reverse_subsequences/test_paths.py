@@ -559,7 +559,7 @@ def test_no_vector_of_one_thread_is_wider_than_a_register(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint64"])
 def test_strips_of_one_thread_with_lengths_of_any_type(dtype: str, rng: np.random.Generator) -> None:
-    """Several lengths at once where they are of 64 bits; negative ones, and the largest of the type."""
+    """Lengths of 64 bits are loaded several at once; some are negative, some the type's largest."""
     a = rng.integers(0, 1 << 32, (45, 77), np.uint32)
     lengths = rng.integers(-3 if np.iinfo(dtype).min else 0, 50, (1, 77)).astype(dtype)
     lengths[0, 3::17] = np.iinfo(dtype).max
