@@ -146,7 +146,7 @@ def test_words_of_other_libraries(call: Callable[[], Any], message: str) -> None
 
 
 def test_errors_from_within_stay_as_they_are() -> None:
-    """A TypeError that an argument's own method raises is not taken for one about the call's arguments."""
+    """A TypeError that an argument's own method raises is not taken for a wrong argument list."""
 
     class Broken:
         def __index__(self) -> int:

@@ -42,7 +42,7 @@ def elements() -> np.ndarray:
 
 
 def test_a_reversal_has_the_lengths_of_the_case() -> None:
-    # Not a mark: `unavailable` imports CuPy, and the other process imports this file before the stand-in.
+    # Not a mark: `unavailable` imports CuPy, which the other process, with this file, must not do.
     if reason := unavailable():
         pytest.skip(reason)
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:

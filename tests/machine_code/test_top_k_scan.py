@@ -16,11 +16,11 @@ from proof.sass.compiler import unavailable
 _, RECORDED = SCAN.read()
 
 #: Sizes that take over 1.5 times what a neighbour takes, and points for which another path is 10 % faster: by
-#: predicted times; by measured times where there are any; and there by measured, elsewhere by corrected
-#: times, from which the tree was grown. Lower a number here when it falls. One jump is at 16384 rows of
-#: float16, k = 8: 1025 elements take another shape of `warp_select`, and no path is faster. A shape that is
-#: not compiled, 16 lanes with 8 units of 16 elements, would take 27.0 us, 1.498 times as much. The other jump
-#: is from 1024 words, which a warp sorts, to 1025.
+#: predicted times; by measured times where there are any; and by measured or else by corrected times, from
+#: which the tree was grown. Lower a number here when it falls. One jump is at 16384 rows of float16, k = 8:
+#: 1025 elements take another shape of `warp_select`, and no path is faster. A shape that is not compiled, 16
+#: lanes with 8 units of 16 elements, would take 27.0 us, 1.498 times as much. The other jump is from 1024
+#: words, which a warp sorts, to 1025.
 JUMPS, DEAR, MEASURED_DEAR, CORRECTED_DEAR = 2, 16, 6, 2
 
 

@@ -588,7 +588,7 @@ def test_rows_of_one_thread_of_any_width(num_bytes: int) -> None:
 def test_streamed_strips_at_any_place_in_a_line(
     dtype: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Strips begin where lines do. Their width divides the row, so other rows take one strip more."""
+    """Strips begin at lines, and their width divides the row: a row that begins in a line has one more."""
     monkeypatch.setattr(serial, "SERIAL_STREAMED_BYTES", 1)
     a = rng.integers(0, 256, (83, 256)).astype(dtype)
     lengths = rng.integers(0, 84, (1, 256))
