@@ -1,4 +1,4 @@
-"""What `cudml demo` ends with: what is seen is so, and a wrong result is noticed."""
+"""The last part of `cudml demo`: its claims are true, and a wrong result is noticed."""
 
 import re
 from typing import Any
@@ -20,7 +20,7 @@ def test_every_output_is_as_expected(show: Any, device: Device) -> None:
 
 
 def test_ties_keep_their_places() -> None:
-    """Of NumPy's sort nothing is promised, so nothing is asserted."""
+    """NumPy's sort promises nothing about ties, so the test asserts nothing about it."""
     shown = shows.ties(get_device("cpu"))
     assert shown.lines[1] == "cudml.top_k: one more article, of one star, changes 0 of the ten places"
     assert np.array_equal(shown.checks[0].got, np.sort(shown.checks[0].got))  # all of the ten have five stars

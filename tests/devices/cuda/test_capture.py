@@ -1,6 +1,6 @@
 """The memory that a call keeps when its stream is captured in a graph, over a stand-in for the driver.
 
-That replays then give the right bits is tested on a GPU, in `test_graph_capture.py`.
+`test_graph_capture.py` tests on a GPU that replays give the right bits.
 """
 
 import pytest
@@ -15,7 +15,7 @@ FOREIGN = "gru into another library's"
 
 @pytest.mark.parametrize("call", captured.CALLS)
 def test_memory_of_a_captured_call_is_not_given_away(stand_in: Run, call: str) -> None:
-    """A replay writes to all of it: scratch, converted arguments and outputs."""
+    """A replay writes to all of that memory: scratch, converted arguments and outputs."""
     fate = stand_in(captured.fate_of_memory, call, captured=True)
     assert fate["given"] == 0
     assert (fate["stays"] > 0) == (call == FOREIGN), "it goes with the outputs, where they can be followed"

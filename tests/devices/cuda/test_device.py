@@ -18,7 +18,7 @@ from tests.devices.cuda.stand_in.process import NEEDS_STAND_IN, Run
 
 pytestmark = NEEDS_STAND_IN
 
-#: The number in `cudaMemcpyKind`: the driver looks at the addresses.
+#: `cudaMemcpyDefault`: the driver takes the direction from the addresses.
 DEFAULT_KIND = 4
 
 #: Values of `CUresult`, and of `CUlaunchAttributeID`.
@@ -113,7 +113,7 @@ def test_program_of_another_device_runs_there_and_leaves_the_current_one(stand_i
         ({"shared_bytes": 232449}, {}, "232449 bytes of shared storage, cuda:0 has 232448"),
         ({"grid": (6, 1, 1), "cluster_blocks": 4}, {}, "a grid of 6 blocks is not made of clusters of 4"),
         (
-            # A kernel of its own, because the limit is read once, when it is loaded.
+            # A kernel of its own, because the limit is read once, when a kernel is loaded.
             {"block": (256, 1, 1), "constants": (("1", 1),)},
             {"max_threads_of_kernel": 224},
             "a block of 256 threads, its registers allow 224 on cuda:0",
@@ -236,7 +236,7 @@ def test_fill_sets_the_bytes_it_names(stand_in: Run) -> None:
 def test_matmul_is_one_exact_gemm(
     stand_in: Run, element: str, cuda_type: int, size: int, how: str, shift: int
 ) -> None:
-    """Its workspace is the plan's, where cuBLAS takes it, for every call: the stream's discards the last."""
+    """Every call sets the plan's workspace, where cuBLAS takes it: setting the stream discards the one before."""
     step = MatMul(
         "a", "b", "out", m=5, n=7, k=3, element=element, a_offset=2, b_offset=4, out_offset=6,
         workspace="room", workspace_bytes=5000,
@@ -266,7 +266,7 @@ def test_matmul_that_fails_is_an_error(stand_in: Run) -> None:
 
 
 def test_every_thread_multiplies_with_a_handle_of_its_own(stand_in: Run) -> None:
-    """Two threads on each GPU: one has the handle that was made with the program, the other makes one."""
+    """Of two threads on a GPU, one has the handle that was made with the program, and the other makes one."""
     relaxed = 2
     seen = stand_in(products.handles_of_threads)
     made = seen["made"]

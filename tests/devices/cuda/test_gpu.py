@@ -1,7 +1,6 @@
 """The CUDA device on a real GPU: streams, graphs, modules, large and cooperative grids, exact products.
 
-What can be tested without one is in `test_cuda_device.py`; that operators are right on a GPU is tested
-with the operators.
+Tests that need no GPU are in `test_device.py`; the operators' own tests check their results on a GPU.
 """
 
 from collections.abc import Iterator
@@ -77,7 +76,7 @@ def whole_numbers(count: int) -> np.ndarray:
 
 @pytest.mark.parametrize("how", ["current", "cupy", "integer"])
 def test_work_is_ordered_on_the_stream(gpu: cuda.CudaDevice, stream: Any, how: str) -> None:
-    count = 1 << (14 if stand_in.loaded() else 22)  # a GPU is late only with much to do
+    count = 1 << (14 if stand_in.loaded() else 22)  # only long work makes a GPU late
     program = gpu.load(
         plan_of(scale_step(count, 2.0), scale_step(count, 3.0, buffers=("out", "bias", "out")))
     )
@@ -139,7 +138,7 @@ def test_captured_graph_replays_every_kind_of_step(gpu: cuda.CudaDevice, stream:
 
 
 def test_long_stretch_is_copied_in_the_order_of_its_stream(gpu: cuda.CudaDevice, stream: Any) -> None:
-    """80 MiB of a longer array, right after they were written on that stream, on and off whole words."""
+    """80 MiB of a longer array, right after the stream has written them, at whole words and between them."""
     import cupy
 
     import cudml
@@ -194,7 +193,7 @@ def test_more_shared_storage_than_the_default(gpu: cuda.CudaDevice) -> None:
 
 
 def test_grid_of_many_blocks(gpu: cuda.CudaDevice) -> None:
-    """More blocks along x than the other directions allow, and all that y and z allow together with it."""
+    """More blocks along x than y and z allow, and the most that y allows with several along z."""
     count = 1 << 23
     wide = scale_step(count, 2.0, grid=(count // 32, 1, 1), block=(32, 1, 1))
     deep = scale_step(32, 2.0, grid=(1, 65535, 3), block=(32, 1, 1), buffers=("out", "bias", "a"))

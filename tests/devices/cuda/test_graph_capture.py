@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.skipif(not cuda.status().usable, reason=f"no GPU: {cuda.status().reason}"),
 ]
 
-#: Instances that only larger descriptors reach are left out, those of top-k's long rows first.
+#: Instances that only larger descriptors reach are left out, above all those of top-k's long rows.
 MAX_BYTES = 64 << 20
 MAX_BYTES_OVER_STAND_IN = 256 << 10
 
@@ -111,7 +111,7 @@ def _dispatch(inputs: dict[str, Any]) -> Any:
 def test_replay_gives_the_bits_of_a_call_whatever_else_took_memory(
     call: Callable[[dict[str, Any]], Any], rng: np.random.Generator
 ) -> None:
-    """Between capture and replay, and again after it, all that the call's pool has free is overwritten."""
+    """Between capture and replay, and again after it, all free memory of the call's pool is overwritten."""
     if call in (_gru, _gru_with_lengths):
         pytest.importorskip("cupy_backends.cuda.libs.cublas", exc_type=ImportError)
     import cupy
@@ -142,7 +142,7 @@ def test_replay_gives_the_bits_of_a_call_whatever_else_took_memory(
                 before = pool.total_bytes()
                 pieces.append(cupy.empty(1 << bits, np.uint8))
                 pieces[-1].data.memset_async(0xEE, 1 << bits)
-                if pool.total_bytes() > before:  # what is free lies in smaller pieces
+                if pool.total_bytes() > before:  # the free memory lies in smaller pieces
                     break
         return pieces
 

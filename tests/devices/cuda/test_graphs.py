@@ -1,6 +1,6 @@
-"""Graphs of what a plan repeats: how it is split, and that results are those of single launches.
+"""Graphs of a plan's repeated steps: how they are split, and that results are those of single launches.
 
-Most plans here add a number to what is there, so the result counts the repetitions. Calls of CUDA are counted
+Most plans here add a number to their output, so the result counts the repetitions. Calls of CUDA are counted
 over the stand-in.
 """
 
@@ -42,7 +42,7 @@ def over_stand_in(test: Callable[..., Any]) -> Callable[..., Any]:
     return test
 
 
-#: Items of a buffer, and repetitions that are 1 launch and 4 times those of a graph.
+#: Items of a buffer, and repetitions that make 1 launch and 4 launches of a graph of 16.
 ITEMS, TIMES = 16, 1 + 4 * 16
 
 
@@ -123,7 +123,7 @@ def test_a_graph_is_recorded_once_for_its_addresses(gpu: cuda.CudaDevice, stream
         with calls() as cold:
             program(arrays.operands, None, stream)
         assert cold["cudaGraphInstantiate"] == cold["cudaStreamBeginCapture"] == 1
-        assert cold["cuLaunchKernel"] == 1 + 16  # the latter are the graph's
+        assert cold["cuLaunchKernel"] == 1 + 16  # 16 are recorded into the graph
         assert cold["cudaGraphLaunch"] == 4
     for arrays in (first, second, first):
         with calls() as warm:
@@ -254,7 +254,7 @@ def test_a_capture_of_the_caller_launches_no_graph(gpu: cuda.CudaDevice, stream:
 
 @over_stand_in
 def test_a_graph_is_recorded_beside_the_strictest_capture(gpu: cuda.CudaDevice, stream: Any) -> None:
-    """Of another stream by the same thread, in which CUDA forbids to make graphs."""
+    """The same thread captures another stream in the mode in which CUDA forbids making graphs."""
     import cupy
 
     program = gpu.load(counting_plan(TIMES))
@@ -286,7 +286,7 @@ def test_a_program_of_another_device_than_the_current_one(stream: Any) -> None:
 @on_a_gpu
 @pytest.mark.parametrize("shares", [False, True])
 def test_threads_run_one_program(gpu: cuda.CudaDevice, shares: bool) -> None:
-    """With arrays of their own, or with the same ones one after another: CUDA synchronises no graph."""
+    """Each thread has its own arrays, or all take turns with the same: CUDA synchronises no graph."""
     import cupy
 
     program = gpu.load(counting_plan(TIMES))
@@ -313,7 +313,7 @@ def test_threads_run_one_program(gpu: cuda.CudaDevice, shares: bool) -> None:
 
 @over_stand_in
 def test_one_thread_at_a_time_uses_a_graph(gpu: cuda.CudaDevice) -> None:
-    """CUDA leaves that to the caller, and the stand-in does not notice."""
+    """CUDA leaves this to the caller, and the stand-in does not notice a violation."""
     import cupy
 
     arrays, steps = Arrays(gpu, 3), [lambda buffers, chosen: None]
@@ -368,7 +368,7 @@ def test_other_threads_go_on_while_a_graph_is_recorded(gpu: cuda.CudaDevice, str
 def test_launches_take_the_place_of_a_graph_that_is_not_recorded(
     gpu: cuda.CudaDevice, stream: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another thread synchronises the GPU meanwhile, which CUDA refuses, and which ends the capture."""
+    """Another thread synchronises the GPU during the capture; CUDA refuses that and ends the capture."""
     import cupy
 
     monkeypatch.setattr(graphs, "_warn_of_graph", graphs._warn_of_graph.__wrapped__)
@@ -385,7 +385,7 @@ def test_launches_take_the_place_of_a_graph_that_is_not_recorded(
     repeated = graphs.Repeated(cupy, [add], 16, 2)
     with calls() as found, pytest.warns(UserWarning, match="CUDA recorded no graph.*cudaErrorStreamCapture"):
         repeated(arrays.operands, stream)
-    assert found["cudaMemsetAsync"] == 2 + 32  # the second one finds that the capture has ended
+    assert found["cudaMemsetAsync"] == 2 + 32  # the second memset finds that the capture has ended
     assert found["cudaGraphLaunch"] == 0
     assert len(refusals) == 1
     with calls() as found, warnings.catch_warnings():

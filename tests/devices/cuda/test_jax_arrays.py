@@ -17,7 +17,7 @@ pytestmark = [
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """JAX's first GPU, of whose memory JAX leaves some to CuPy."""
+    """JAX's first GPU; JAX leaves some of its memory to CuPy."""
     monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     jax = pytest.importorskip("jax", reason="JAX is not installed: pip install 'cudml[jax]'")
     try:
@@ -27,7 +27,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_top_k(gpu: Any, rng: np.random.Generator) -> None:
-    """The first call plans, and the others are found, on new values and by a function that is traced anew."""
+    """The first call plans; later calls find the plan, for new values and for a function traced anew."""
     import jax
 
     from cudml import jax as adapter
@@ -75,7 +75,7 @@ def test_work_before_and_after_is_in_order(gpu: Any, rng: np.random.Generator) -
 
 
 def test_gru(gpu: Any, rng: np.random.Generator) -> None:
-    """As the array function on CuPy's arrays."""
+    """The results are the array function's on CuPy's arrays."""
     pytest.importorskip("cupy_backends.cuda.libs.cublas", exc_type=ImportError)
     import cupy
     import jax

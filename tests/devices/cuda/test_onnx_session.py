@@ -71,7 +71,7 @@ def test_memory_is_bound(session: Session) -> None:
 
 @pytest.mark.parametrize("way", ["run", "run_named", "bound"])
 def test_the_callers_stream_is_waited_for_and_waits(way: str, session: Session) -> None:
-    """What is queued before the call is seen by it, and what it computes by what is queued after."""
+    """The call sees work queued before it, and work queued after it sees its results."""
     import cupy
 
     x, y = cupy.zeros((3, 4), np.float32), cupy.zeros((3, 2), np.float32)

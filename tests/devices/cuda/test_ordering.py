@@ -1,7 +1,7 @@
 """Streams, events and what calls share, on a GPU or over the stand-in, by the bytes that come out.
 
-Over the stand-in, work is done as late as it may be or in other orders by a seed, so what nobody waited for
-is not there. On a GPU, only what takes long would be late.
+Over the stand-in, work is done as late as it may be, or in other orders by a seed, so results that nobody
+waited for are missing. On a GPU, only long work would be late.
 """
 
 import sys
@@ -47,7 +47,7 @@ def streams(cupy: Any) -> Iterator[list[Any]]:
 
 @pytest.fixture
 def array(cupy: Any) -> Any:
-    """Elements that are OLD, for which nothing is queued."""
+    """An array of OLD elements, for which nothing is queued."""
     made = cupy.full(SHAPE, OLD, np.int32)
     cupy.cuda.Device().synchronize()
     return made
@@ -167,7 +167,7 @@ HANDED: dict[str, Callable[[Any], Any]] = {
 def test_a_stream_that_is_given_orders_the_call(
     cupy: Any, streams: list[Any], function: Callable[..., Any], how: str, rng: np.random.Generator
 ) -> None:
-    """After what writes the inputs there, and before what reads the results."""
+    """The call comes after the stream's writes of its inputs, and before the reads of its results."""
     first, second = ({
         "x": rng.standard_normal((6, 5, 8), np.float32),
         "w": rng.standard_normal((1, 12, 8), np.float32),
@@ -175,7 +175,7 @@ def test_a_stream_that_is_given_orders_the_call(
         "lengths": rng.integers(0, 6, (6, 1, 8), np.uint32),
     } for _ in range(2))  # fmt: skip
     inputs, later = ({name: cupy.asarray(a) for name, a in arrays.items()} for arrays in (first, second))
-    kept = function(later, None)  # so that other results are not at their place
+    kept = function(later, None)  # keeps later results from their addresses
     expected = [array.get() for array in kept]
     cupy.cuda.Device().synchronize()
     stream = streams[0]
@@ -192,7 +192,7 @@ def test_a_stream_that_is_given_orders_the_call(
 def rows(cupy: Any, rng: np.random.Generator) -> tuple[list[Any], list[int]]:
     """Rows that several blocks share, and the index of the largest element of each.
 
-    The last of the blocks is known by a counter, which the kernel leaves zero.
+    A counter, which the kernel leaves zero, tells which block is the last.
     """
     made = [rng.standard_normal(ROW_LENGTH, np.float32) for _ in range(8)]
     on_gpu = [cupy.asarray(row) for row in made]
@@ -231,7 +231,7 @@ def test_a_replay_shares_no_counters_with_the_stream_that_was_captured(
     cudml.top_k(arrays[0], 1, stream=captured)  # so that the stream has counters
     with captured:
         captured.begin_capture()
-        replayed = cudml.top_k(arrays[0], 1)  # both of whose arrays every replay writes
+        replayed = cudml.top_k(arrays[0], 1)  # every replay writes both arrays
         graph = captured.end_capture()
     cupy.cuda.Device().synchronize()
     found = []

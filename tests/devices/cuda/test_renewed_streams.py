@@ -1,4 +1,4 @@
-"""Streams whose handle was another stream's: its kernels may still run, so they share no counters."""
+"""A stream with the handle of a destroyed stream shares no counters with it: its kernels may still run."""
 
 from tests.devices.cuda.stand_in import renewed_streams
 from tests.devices.cuda.stand_in.process import NEEDS_STAND_IN, Run

@@ -19,7 +19,7 @@ def test_arrays_are_worked_on_where_they_are(stand_in: Run) -> None:
     seen = stand_in(shared.on_another_device)
     assert seen["is out"]
     assert seen["copies"] == [copy for copy in seen["copies"] if copy.startswith("malloc")]
-    # The first element is 92 bytes after `a`; the pointer moves by the largest multiple of 16 up to that.
+    # The first element is 92 bytes after `a`; the pointer moves by 92 bytes less their alignment, 4.
     start = seen["a"] + 92 - 4
     assert seen["launches"][-2:] == [(1, [start, seen["turned"][0]]), (1, [start, seen["out"]])]
     assert all(device == 1 for device, _ in seen["launches"])
@@ -42,7 +42,7 @@ def test_read_only_memory_is_refused_as_an_output(stand_in: Run) -> None:
     }
 
 
-#: The array, the stream that is current -> what happens, in order, and the stream that DLPack is asked for.
+#: (array, current stream) -> the steps in order, and the streams that DLPack is asked for.
 ORDERS: dict[tuple[str, str], tuple[list[str], list[str]]] = {
     ("interface", "default"): (
         [
@@ -98,7 +98,7 @@ ORDERS: dict[tuple[str, str], tuple[list[str], list[str]]] = {
 def test_work_is_ordered_with_the_stream_of_the_other_library(
     stand_in: Run, what: str, own: str, is_argument: bool
 ) -> None:
-    """Before it and after it, only by events; nothing here waits on the host."""
+    """Only events order the call, after earlier and before later work; the host waits for nothing."""
     steps, asked = ORDERS[what, own]
     seen = stand_in(shared.order_of_streams, what, own, is_argument=is_argument)
     assert seen == {"steps": steps, "asked": asked}
@@ -125,7 +125,7 @@ def test_memory_is_held_until_the_work_on_it_is_done(stand_in: Run, how: str, co
 
 
 def test_memory_is_held_on_the_default_stream_without_an_event_for_each_call(stand_in: Run) -> None:
-    """The last one is, and any other until the work on it is done."""
+    """The last array is held, and any other until the work on it is done."""
     assert stand_in(shared.memory_that_is_held_on_the_default_stream) == [1, 1, 2, 1]
 
 
@@ -170,7 +170,7 @@ def test_every_layout_is_shared_without_a_copy(stand_in: Run) -> None:
 
 @pytest.mark.parametrize("how", ["cupy", "protocol", "handle"])
 def test_functions_work_on_the_stream_that_is_given(stand_in: Run, how: str) -> None:
-    """Work, results and scratch are in its order, on the GPU of the arrays; then all is as it was."""
+    """Work, results and scratch are in its order, on the arrays' GPU; the current stream and GPU stay."""
     current_stream = current_device = 0
     seen: dict[str, Any] = stand_in(shared.calls_on_a_stream, how)
     right = (True, True, 1, current_stream, current_device)

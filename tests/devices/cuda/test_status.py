@@ -30,7 +30,7 @@ class _RuntimeError(RuntimeError):
 
 
 def fake_cupy(get_device_count: Any, capability: tuple[int, int] = (9, 0)) -> types.ModuleType:
-    """As much of CuPy as `status` looks at."""
+    """The part of CuPy that `status` looks at."""
     major_attribute = 75
     runtime = types.SimpleNamespace(
         getDeviceCount=get_device_count,
@@ -164,7 +164,7 @@ class _WithInterface:
 
 
 def test_gpu_array_without_a_usable_gpu_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the function, the argument, and what is missing."""
+    """The message names the function, the argument, and the missing package."""
     monkeypatch.setitem(sys.modules, "cupy", None)
     missing = "CuPy is not installed: pip install 'cudml[cuda13]' or 'cudml[cuda12]'"
     where = "in a GPU's memory, which cannot be used from here"

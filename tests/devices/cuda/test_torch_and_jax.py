@@ -62,7 +62,7 @@ def test_gru_agrees_with_that_of_torch(torch: Any) -> None:
 
 
 def test_calls_are_ordered_by_torch_s_current_stream(torch: Any, rng: np.random.Generator) -> None:
-    """Behind much work on that stream that writes the input, and before its overwriting."""
+    """The call comes after long work on that stream that writes its input, and before an overwrite of it."""
     import cudml.torch as adapter
 
     array = rng.standard_normal(SHAPE, np.float32)
@@ -83,7 +83,7 @@ def test_calls_are_ordered_by_torch_s_current_stream(torch: Any, rng: np.random.
 
 @pytest.mark.parametrize("length", [3000, 1 << 20])
 def test_replays_of_torch_s_graphs(torch: Any, length: int, rng: np.random.Generator) -> None:
-    """On changed inputs, after all that is free in both pools was overwritten; long rows need scratch."""
+    """On changed inputs, after all free memory of both pools was overwritten; long rows need scratch."""
     import cupy
 
     import cudml.torch as adapter
@@ -93,7 +93,7 @@ def test_replays_of_torch_s_graphs(torch: Any, length: int, rng: np.random.Gener
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        adapter.topk(x, K)  # which is planned and compiled
+        adapter.topk(x, K)  # plans and compiles
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

@@ -76,7 +76,7 @@ def test_topk(
     on_stream: bool,
     rng: np.random.Generator,
 ) -> None:
-    """The first call plans, the second one is found, the third one is on a tensor at another place."""
+    """The first call plans, the second finds the plan, and the third has a tensor at another address."""
     import cudml.torch
 
     for largest in (True, False):
@@ -97,14 +97,14 @@ def test_topk(
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("num_directions", [1, 2])
 def test_gru(tensors: "Tensors", num_directions: int, dtype: str, rng: np.random.Generator) -> None:
-    """As the array function on CuPy's arrays, planned and found, with and without optional tensors."""
+    """The results are the array function's, planned and found, with and without optional tensors."""
     pytest.importorskip("cupy_backends.cuda.libs.cublas", exc_type=ImportError)
     import cupy
     import ml_dtypes
     import torch
 
     kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
-    is_bfloat16 = dtype == "bfloat16"  # PyTorch takes no such array, and gives none
+    is_bfloat16 = dtype == "bfloat16"  # PyTorch neither takes nor gives bfloat16 arrays
 
     def on_gpu(array: np.ndarray) -> torch.Tensor:
         if is_bfloat16 and array.dtype == kind:
@@ -135,7 +135,7 @@ def test_gru(tensors: "Tensors", num_directions: int, dtype: str, rng: np.random
 
 
 def _stack(rng: np.random.Generator, num_steps: int, num_directions: int = 1) -> dict[str, Any]:
-    """The arguments of two layers; those of one direction and several steps run in one launch."""
+    """The arguments of two layers, which run in one launch if they have one direction and several steps."""
     batch, inputs, hidden, directions = 3, 6, 16, num_directions
     states = hidden * directions
 
@@ -161,7 +161,7 @@ def test_gru_of_layers(
     has_optional: bool,
     rng: np.random.Generator,
 ) -> None:
-    """As the array function on CuPy's arrays, in one launch for all layers or in one for each."""
+    """The results are the array function's, in one launch for all layers or in one for each."""
     pytest.importorskip("cupy_backends.cuda.libs.cublas", exc_type=ImportError)
     import cupy
 
@@ -208,7 +208,7 @@ def _operator(name: str) -> Any:
 
 
 def _calls(tensors: "Tensors", rng: np.random.Generator) -> dict[str, tuple[Callable[[], Any], Any]]:
-    """Calls of `CALLS`, and the tensor that is the first argument of each."""
+    """The calls that `CALLS` names, each with the tensor that is its first argument."""
     import cudml.torch
 
     short, long = (
@@ -251,7 +251,7 @@ def test_a_warm_call_normalises_nothing(tensors: "Tensors", name: str, rng: np.r
 def test_work_is_in_the_order_of_pytorchs_stream(
     tensors: "Tensors", name: str, rng: np.random.Generator
 ) -> None:
-    """What is written before the call counts, what is written after it does not, planned or found."""
+    """The call sees earlier writes and no later ones, whether it is planned or found."""
     call, given = _calls(tensors, rng)[name]
     before, after = (tensors.on_gpu(rng.standard_normal(tuple(given.shape), np.float32)) for _ in range(2))
     for _ in range(2):
@@ -326,8 +326,8 @@ def test_a_graph_of_rows_of_given_lengths_into_given_tensors(
         check(out, number)
 
 
-#: Where five rows of a tensor of 40 elements begin and end; some are empty, shorter than k or cut, and an
-#: offset may be behind the end or descend.
+#: Offsets of five rows of a tensor of 40 elements. Some rows are empty, shorter than k or cut; an offset may
+#: lie behind the end, or descend.
 _ROWS = [[0, 7, 7, 9, 30, 40], [3, 3, 20, 21, 39, 40], [0, 40, 40, 40, 41, 45], [9, 4, 12, 13, 14, 33]]
 
 
@@ -371,7 +371,7 @@ def test_a_graph_of_rows_that_lie_one_behind_another(
 
 
 def test_a_graph_of_rows_that_lie_one_behind_another_takes_their_longest_length(tensors: "Tensors") -> None:
-    """Which the host would have to wait for; nothing was waited for, and the graph takes what follows."""
+    """The host would have to wait for the length; the call is refused at once, and the capture goes on."""
     import cudml.torch
 
     given = tensors.on_gpu(np.array([3, 1, 4, 1, 5], np.float32))

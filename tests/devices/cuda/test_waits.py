@@ -18,7 +18,7 @@ pytestmark = NEEDS_STAND_IN
 
 @pytest.mark.parametrize("which", ["top_k", "slice", "raise_reported"])
 def test_next_call_raises_what_a_kernel_gave_up(stand_in: Run, which: str) -> None:
-    """Whichever function it is of; it asks the driver nothing, and the call after it runs."""
+    """The next call may be of any function; it asks the driver nothing, and the call after it runs."""
     found = stand_in(waits.error_of_the_next_call, which)
     assert found["is_cooperative"]
     assert found["raised"] == (
@@ -38,7 +38,7 @@ def test_next_call_raises_what_a_kernel_gave_up(stand_in: Run, which: str) -> No
     ],
 )
 def test_launch_without_room_gets_another_plan(stand_in: Run, kind: str, question: str) -> None:
-    """By array function, dispatch and adapter: one plan is refused, and the next does without."""
+    """By array function, dispatch and adapter: the first plan is refused for lack of room, the next runs."""
     for name, (error, asked, cooperative) in stand_in(waits.launches_where_none_fits, kind).items():
         assert error == "", name
         assert {*asked} == {question}, name
@@ -79,7 +79,7 @@ def test_plan_shrinks_until_its_blocks_fit(fits: list[int], function: str) -> No
 
 
 def test_device_without_room_for_any_plan_says_what_has_none() -> None:
-    """Not that a smaller plan does not exist."""
+    """The error is not that no smaller plan exists."""
     device: Any = SharedDevice([0])
 
     def planned(desc: Any, limits: Limits) -> Plan:

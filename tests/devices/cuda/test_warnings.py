@@ -1,4 +1,4 @@
-"""Nothing of CuPy's that is about to go is used: its warnings are errors here."""
+"""No deprecated part of CuPy is used: its warnings are errors here."""
 
 from tests.devices.cuda.stand_in import warned
 from tests.devices.cuda.stand_in.process import NEEDS_STAND_IN, Run

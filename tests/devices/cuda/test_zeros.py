@@ -24,7 +24,7 @@ def test_a_warm_call_only_launches(stand_in: Run) -> None:
 
 
 def test_a_captured_call_has_a_piece_of_its_own(stand_in: Run) -> None:
-    """Its replays may run beside calls on the stream, and beside those of a call with other outputs."""
+    """Its replays may run beside calls on the stream, and beside replays of a call with other outputs."""
     found = stand_in(zeros.pieces_of_captured_calls)
     assert found["first again"] == found["first"]
     assert found["stream again"] == found["stream"]
@@ -33,7 +33,7 @@ def test_a_captured_call_has_a_piece_of_its_own(stand_in: Run) -> None:
 
 
 def test_a_graph_sets_zeros_itself_that_no_chunk_had(stand_in: Run) -> None:
-    """A chunk is made, and waited for, by calls that are not captured."""
+    """Only calls that are not captured make a chunk, and wait for it."""
     found = stand_in(zeros.piece_where_nothing_is_left)
     assert found["calls"][-2:] == ["memsetAsync", "cuLaunchKernel"]
     assert "streamSynchronize" not in found["calls"]

@@ -1,6 +1,6 @@
-// Counts the blocks of a launch that are alive at the same time: out[block] = number that has
-// arrived. Idea: a block arrives, then waits for all the others; that ends only where all of them
-// live at once. A block's first thread counts and waits; the others have nothing to do. The host
+// Counts the blocks of a launch that are alive at the same time: out[block] = number of
+// arrived blocks. Idea: a block arrives, then waits for all the others; the wait ends only if all of
+// them live at once. A block's first thread counts and waits; the others have nothing to do. The host
 // guarantees a counter of zero and a cooperative launch. Tests of the CUDA device pick it.
 #include "common/intrinsics.cuh"
 

@@ -1,4 +1,4 @@
-// Kernels whose machine code has what no kernel of the project may have, and some that it may.
+// Kernels with machine code that no kernel of the project may have, and one with permitted code.
 #include "common/intrinsics.cuh"
 
 struct WastefulParams {

@@ -51,10 +51,11 @@ class StandIn:
         library.stand_in_record.restype = ctypes.c_char_p
 
     def set(self, **settings: int) -> None:
-        """`num_devices`, `resident_blocks`, `max_threads_of_kernel`, `compute_capability`, the handle of the
-        `captured_stream`, 0 for none, the number of the `old_device` of capability 7.0, -1 for none,
-        whether what comes before an event is still to be done: `pending_events`, and the `active_clusters`
-        of a launch and the `cluster_status` with which the driver tells them."""
+        """Set `num_devices`, `resident_blocks`, `max_threads_of_kernel` or `compute_capability`. The others
+        are `captured_stream`, a stream's handle or 0 for none; `old_device`, the number of the device of
+        capability 7.0 or -1 for none; `pending_events`, whether the work before an event is pending;
+        `active_clusters` of a launch; and `cluster_status`, the driver's status when it reports the
+        clusters."""
         for name, value in settings.items():
             if self._library.stand_in_set(name.encode(), ctypes.c_long(value)):
                 raise KeyError(name)

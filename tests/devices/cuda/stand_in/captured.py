@@ -17,7 +17,7 @@ from tests.devices.cuda.stand_in.products import cublas
 STEPS, BATCH, INPUTS, HIDDEN = 3, 2, 4, 8
 NINE = (2,) * 9
 
-#: The word of a recorded product that is its result's address.
+#: Index of the word with the result's address in a recorded product.
 PRODUCT_ADDRESS = 15
 
 
@@ -83,7 +83,7 @@ def calls_of_warm_functions() -> dict[str, list[str]]:
 
 
 def scratch_of_two_calls(captured: bool) -> list[int]:
-    """Where two calls one after the other have their products."""
+    """The result addresses of the products of two successive calls."""
     import cupy
 
     calls = [_gru_out(), _gru_out()]
@@ -156,7 +156,7 @@ class Lent:
 
 
 def scratch_of_another_allocator() -> dict[str, int]:
-    """A captured call with another library's allocator and outputs: the pieces that it allocates there, how
+    """A captured call with another library's allocator and outputs: the number of pieces allocated there, how
     many of them live on after the call, and how many bytes of CuPy's pool are taken."""
     import cupy
 
@@ -186,8 +186,8 @@ def scratch_of_another_allocator() -> dict[str, int]:
 
 
 def conversions_of_captures_again() -> dict[str, list[int]]:
-    """For calls that convert arguments: bytes that are kept after each of seven captures into the same
-    outputs, and then when the outputs are gone."""
+    """For calls that convert arguments: the bytes kept after each of seven captures into the same outputs,
+    and after the outputs are gone."""
     import cupy
 
     import cudml

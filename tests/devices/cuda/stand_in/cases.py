@@ -21,7 +21,7 @@ _stand_in: StandIn
 
 
 def start(cache_folder: str) -> None:
-    """The first thing that the process does."""
+    """Load the stand-in before anything else in the process."""
     global _stand_in
     os.environ["CUPY_CACHE_DIR"] = cache_folder
     _stand_in = load()
@@ -162,7 +162,7 @@ def calls_of_loading_at_once(plan: Plan, num_threads: int) -> list[str]:
 def arguments_from_threads(
     num_threads: int, num_calls: int
 ) -> tuple[set[tuple[int, ...]], set[tuple[int, ...]]]:
-    """The pointers that threads passed to one program at the same time, and those that arrived."""
+    """The pointers that threads passed to one program at the same time, and the pointers of the launches."""
     from cudml.devices import cuda
 
     device = cuda.get_device(0)
@@ -228,7 +228,7 @@ def lengths_and_boxes_of_the_host() -> dict[str, Any]:
 
 
 def refused_at_an_odd_address() -> tuple[str, str, list[str]]:
-    """An address that is no multiple of an item, the error for an array there, and the calls until then."""
+    """An address that is no multiple of the item size, the error for an array there, and calls before it."""
     import cupy
 
     import cudml
@@ -244,7 +244,7 @@ def refused_at_an_odd_address() -> tuple[str, str, list[str]]:
 
 
 def refused_on_several_devices() -> dict[str, str]:
-    """The errors of calls whose second array is on another device than the first, by that device."""
+    """The errors of calls whose second array is on another device than the first, by the second's device."""
     import cupy
 
     import cudml
@@ -295,7 +295,7 @@ def array_facts() -> dict[str, Any]:
 
 
 def copied_bytes() -> tuple[list[str], bytes]:
-    """The calls of `copy_bytes` and what arrived of 10 bytes, the rest having been zero."""
+    """The calls of a `copy_bytes` of 10 bytes to a target of zeros, and the target's bytes."""
     import cupy
 
     from cudml.devices import cuda
@@ -311,8 +311,8 @@ def copied_bytes() -> tuple[list[str], bytes]:
 
 
 def copied_by_a_plan(*others: Any, number: int = 0, on_stream: bool = False) -> dict[str, Any]:
-    """The calls of a plan that copies bytes 3 to 13 of its second operand to byte 5 of its third, before
-    other steps, and the content of the third, which was zeros. cuda:0 is current."""
+    """The calls of a plan that copies bytes 3 to 13 of its second operand to byte 5 of its third, which
+    is zeros, before other steps; and the third operand's content. cuda:0 is current."""
     import cupy
 
     from cudml.devices import cuda
@@ -408,7 +408,7 @@ def load_without(what: str) -> tuple[list[str], str]:
 
 
 def timed_launch(number: int) -> tuple[float, list[str], str]:
-    """The seconds of a launch by the device's own clock, the calls that made them, and the clock's name."""
+    """The seconds of a launch by the device's own clock, the calls that measure it, and the clock's name."""
     from cudml.devices import cuda
 
     device = cuda.get_device(number)

@@ -16,8 +16,7 @@ from tests.devices.cuda.stand_in.cases import addresses, operands, the_stand_in
 
 @contextmanager
 def cublas() -> Iterator[None]:
-    """cuBLAS, played by the stand-in, where CuPy's binding would be found; CuPy's own handle may not be asked
-    for."""
+    """Put the stand-in's cuBLAS in the place of CuPy's binding; a request for CuPy's own handle fails."""
     import cupy
     from cupy_backends.cuda import libs
 
@@ -39,7 +38,7 @@ def cublas() -> Iterator[None]:
 
 
 def workspaces_of(step: MatMul) -> tuple[Workspace, ...]:
-    """Another piece, so that the product's does not begin the temporary resource, and the product's."""
+    """The product's workspace, behind another piece so that it does not begin the temporary resource."""
     if step.workspace is None:
         return ()
     size = product_workspace_size(step.workspace_bytes)
@@ -47,8 +46,8 @@ def workspaces_of(step: MatMul) -> tuple[Workspace, ...]:
 
 
 def multiply(step: MatMul, how: str, shift: int = 0) -> dict[str, Any]:
-    """The calls of cuBLAS for a plan of one product: on the current stream, on one that is named, or while
-    that is captured. The temporary resource starts `shift` bytes from a multiple of 256."""
+    """The calls of cuBLAS for a plan of one product: on the current stream, on a named stream, or while
+    the named stream is captured. The temporary resource starts `shift` bytes from a multiple of 256."""
     import cupy
 
     from cudml.devices import cuda
@@ -79,9 +78,9 @@ def multiply(step: MatMul, how: str, shift: int = 0) -> dict[str, Any]:
 
 
 def handles_of_threads() -> dict[str, Any]:
-    """The handles that threads multiply with, on each GPU, and what makes them.
+    """The handles that threads multiply with, on each GPU, and the calls that make the handles.
 
-    A plan is loaded by one thread and run by two others at the same time, then by one that comes after them.
+    One thread loads a plan, two others run it at the same time, and a later thread runs it again.
     """
     from cudml.devices import cuda
     from cudml.devices.cuda import cublas as products

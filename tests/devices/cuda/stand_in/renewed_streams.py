@@ -1,4 +1,4 @@
-"""Zeros of streams whose handle or thread came again, over the stand-in; results go back by value."""
+"""Zeros of streams with a reused handle or thread, over the stand-in; results go back by value."""
 
 import threading
 from typing import Any
@@ -7,8 +7,8 @@ from tests.devices.cuda.stand_in.zeros import Calls
 
 
 def pieces_of_a_renewed_handle() -> dict[str, Any]:
-    """The handles of a stream and of one made when the first was destroyed, and where their calls have
-    their zeros."""
+    """The handles of a stream and of one made after the first was destroyed, and the addresses of their
+    calls' zeros."""
     import cupy
 
     call, stream = Calls(), cupy.cuda.Stream(non_blocking=True)
@@ -21,7 +21,7 @@ def pieces_of_a_renewed_handle() -> dict[str, Any]:
 
 
 def pieces_of_renewed_threads() -> dict[str, Any]:
-    """The same for the default streams of threads, one after the other."""
+    """The identifiers of successive threads, and the addresses of the zeros on their default streams."""
     call = Calls()
     threads: list[int] = []
     pieces: list[int] = []

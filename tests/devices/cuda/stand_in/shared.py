@@ -12,7 +12,7 @@ import numpy as np
 from cudml.devices.cuda import sharing
 from tests.devices.cuda.stand_in.cases import the_stand_in
 
-#: Where the flags of a versioned capsule of DLPack are, and the one of memory that may only be read.
+#: Byte offset of the flags in a versioned DLPack tensor, and the flag of read-only memory.
 _FLAGS_OFFSET, _READ_ONLY = 24, 1
 
 #: The stream that a library of the tests works on.
@@ -82,7 +82,7 @@ def on_another_device() -> dict[str, Any]:
     stand_in.record(8, 8)
     result = cudml.slice(WithInterface(a), (0, 0), (4, 6), (1, 1), out=(given := WithInterface(out)))
     launches = stand_in.launches()
-    # A copy of all is the driver's; a reversal has a kernel.
+    # The driver copies a whole array; a reversal takes a kernel.
     stand_in.record(8, 8)
     turned = cudml.slice(WithInterface(a), (3, 5), (4, 6), (-1, -1))
     with_out = cudml.slice(WithInterface(a), (3, 5), (4, 6), (-1, -1), out=given)
@@ -103,7 +103,7 @@ def on_another_device() -> dict[str, Any]:
 
 
 def _devices_of_conversions() -> list[int]:
-    """Where kernels are launched for a layer of cuda:1 whose lengths have to be converted first."""
+    """The devices of the launches for a layer of cuda:1 whose lengths have to be converted first."""
     import cupy
 
     import cudml
@@ -158,7 +158,7 @@ def order_of_streams(
 ) -> dict[str, Any]:
     """The events, waits and launches, in order, of a call with an array of another library.
 
-    Its stream is the current one, or the argument.
+    The call's stream is the current one, or the argument.
     """
     import cupy
 
@@ -227,9 +227,9 @@ def order_of_streams(
 
 
 def memory_that_is_held(how: str) -> list[int]:
-    """How many arrays of another library are alive after calls that took one each, of which the caller keeps
-    none: while the work is to be done, when it is, and after the next call; then after one on a stream that
-    the array names, or on another library's if it names none."""
+    """How many arrays of another library are alive after each of four calls, which take one array each that
+    the caller does not keep: two calls while their work is pending, one after the work is done, and one on
+    the stream that the array names, or on another library's stream if it names none."""
     import gc
     import weakref
 
@@ -278,8 +278,8 @@ def memory_that_is_held(how: str) -> list[int]:
 
 
 def memory_that_is_held_on_the_default_stream() -> list[int]:
-    """How many arrays are alive after calls on the default stream that took one each: the same twice and then
-    another one, while the work is to be done, and another one when it is done."""
+    """How many arrays are alive after each of four calls on the default stream: two with the same array and
+    one with another array while the work is pending, and one with a third array after it is done."""
     import gc
     import weakref
 

@@ -67,14 +67,14 @@ def _error_of(run: Any) -> str:
     return ""
 
 
-#: Rows of top-k that a GPU computes by a cooperative grid and by clusters if it has room, and the setting of
-#: one that has none: length, k, and the setting's name.
+#: (length, k) of a row of top-k that a GPU with room computes by a cooperative grid or by clusters, and the
+#: name of the stand-in's setting that takes the room away.
 ROWS = {"grid": ((1 << 21, 110), "resident_blocks"), "cluster": ((1 << 16, 2048), "active_clusters")}
 
 
 def launches_where_none_fits(kind: str) -> dict[str, tuple[str, list[str], list[bool]]]:
-    """The errors of calls whose first plan has no room, the driver's answers that they asked for, and whether
-    their launches are cooperative."""
+    """The errors of calls whose first plan has no room, the driver's occupancy functions that they called,
+    and whether their launches are cooperative."""
     import cupy
 
     import cudml
@@ -130,7 +130,7 @@ def _top_k_of_numpy(row: Any, k: int) -> Any:
     top_k.__module__ = "numpy"
     undo = cudml.install_cupy()
     try:
-        # With an option, so that the call is not the array function's own, whose plan is known.
+        # The option makes the call differ from the array function's own, whose plan is known.
         return row.__array_function__(top_k, (cupy.ndarray,), (row, k), {"mode": "smallest"})
     finally:
         undo()

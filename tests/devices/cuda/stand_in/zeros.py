@@ -39,7 +39,7 @@ class Calls:
         return address
 
     def captured(self, stream: Any, num_bytes: int, arrays: Any = None) -> int:
-        """The same while the stream is captured."""
+        """A call while the stream is captured."""
         the_stand_in().set(captured_stream=stream.ptr)
         try:
             return self(num_bytes, stream, arrays)
@@ -85,7 +85,7 @@ def calls_of_a_warm_call() -> list[str]:
 
 
 def pieces_of_captured_calls() -> dict[str, int]:
-    """Where calls that are captured have their zeros, and how often these were set to zero."""
+    """The addresses of captured calls' zeros, and how often that memory was set to zero."""
     import cupy
 
     call, stream = Calls(), cupy.cuda.Stream(non_blocking=True)
@@ -99,7 +99,7 @@ def pieces_of_captured_calls() -> dict[str, int]:
 
 
 def piece_where_nothing_is_left() -> dict[str, Any]:
-    """The same of a call that is captured before any other call has cut a chunk."""
+    """A call captured before any other has cut a chunk: its calls, and which later calls share its zeros."""
     import cupy
 
     from cudml.devices import cuda
