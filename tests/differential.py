@@ -77,7 +77,7 @@ def run_compiled(
     inputs: dict[str, Any],
     outputs: dict[str, np.ndarray],
 ) -> None:
-    """Run a descriptor over a device's arrays; its outputs must be as given, and no gap in them written.
+    """Run a descriptor over a device's arrays; outputs must be the expected ones, their gaps unwritten.
 
     `outputs` are the expected values by member; `make` builds the descriptor from its tensors.
     """
@@ -189,7 +189,7 @@ def check_slice(rng: np.random.Generator, device: Device) -> None:
     def make(tensors: dict[str, TensorDesc]) -> Any:
         if kind == "SLICE":
             return cudml.SliceDesc(**tensors, offsets=offsets, sizes=expected.shape, strides=steps)
-        # A window may reach further than the output does, on the side where reading ends.
+        # A window may reach further than the output, on the side where reading ends.
         starts, ends = [], []
         for found, size in zip(ranges, shape, strict=True):
             low, high = min(found), max(found)
@@ -270,8 +270,8 @@ def random_lengths(
 
 # gru
 
-#: Activations whose value jumps nowhere, so that a rounding error stays one. Those of the gates are within
-#: 0 and 1: then a step lessens the errors of those before it.
+#: Continuous activations, so that a rounding error stays small. The gates' activations lie between 0 and 1,
+#: so that a step lessens the errors of earlier steps.
 GATE_ACTIVATIONS = ("Sigmoid", "HardSigmoid")
 HIDDEN_ACTIVATIONS = (
     *GATE_ACTIVATIONS,
@@ -282,10 +282,10 @@ NUM_PARAMETERS = {"HardSigmoid": 2, "LeakyRelu": 1, "Elu": 1, "ScaledTanh": 2, "
 #: ONNX Runtime's own bounds for float32 (its checkers.cc).
 ONNXRUNTIME_BOUNDS = {"atol": 1e-5, "rtol": 1e-4}
 
-#: Minimum number of states of a layer, because the error of a few says little.
+#: Minimum number of states of a layer, because the error of a few states says little.
 MIN_STATES = 500
 
-#: How many further inputs a layer is given to see what error float32 has.
+#: Number of further inputs on which the error of a layer in float32 is measured.
 NUM_DRAWS = 4
 
 
@@ -354,8 +354,8 @@ def error_of_numpy(rng: np.random.Generator, call: Call, exact: list[np.ndarray]
 def mean_error(pairs: list[tuple[list[np.ndarray], list[np.ndarray]]]) -> float:
     """The mean error relative to the size of the results, over all outputs of some calls.
 
-    Twice another's mean never comes by chance, as twice the largest error does, while one wrong element
-    of a thousand is far above it.
+    One mean error is never twice another by chance, as the largest error may be, while one wrong element
+    of a thousand raises the mean far more.
     """
     means = []
     for outputs, exact in pairs:

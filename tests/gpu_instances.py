@@ -48,7 +48,7 @@ def tensors_of(descriptor: Any, plan: Plan) -> dict[str, TensorDesc]:
 
 
 def smallest(operator: str, limits: Limits, max_bytes: int) -> Iterator[tuple[Any, Plan]]:
-    """Descriptors, small ones first, that each reach an instance which none before has reached."""
+    """Descriptors, smallest first, that each reach an instance that no earlier one has reached."""
     plan_of = importlib.import_module(f"cudml.operators.{operator}.operator").plan
     planned = [
         (descriptor, plan_of(descriptor, limits)) for descriptor in operators()[operator].descriptors()
@@ -90,7 +90,7 @@ def first_element(raw: Any, tensor: TensorDesc) -> Any:
 
 
 def run(device: CudaDevice, descriptor: Any, plan: Plan, rng: np.random.Generator) -> None:
-    """Once, synchronously; outputs and the workspace are left uninitialised."""
+    """Run the plan once, synchronously; outputs and the workspace are left uninitialised."""
     import cupy
 
     operands = []
@@ -105,7 +105,7 @@ def run(device: CudaDevice, descriptor: Any, plan: Plan, rng: np.random.Generato
 
 
 def in_turns(operators_chosen: Sequence[str], limits: Limits, max_bytes: int) -> list[tuple[Any, Plan]]:
-    """The smallest descriptors of each operator, one of each in turn: if time ends early, all had some."""
+    """The smallest descriptors of each operator, in turn: if time ends early, each has had some."""
     of_each = [list(smallest(operator, limits, max_bytes)) for operator in operators_chosen]
     return [pair for pair in chain(*zip_longest(*of_each)) if pair is not None]
 
@@ -113,7 +113,7 @@ def in_turns(operators_chosen: Sequence[str], limits: Limits, max_bytes: int) ->
 class Journal:
     """A CSV file of plans, by the names of their kernels: begun, and then ran or failed, with the error.
 
-    One that was only begun ended the process; one that was stopped is run again.
+    A plan that was only begun ended the process; a stopped plan is run again.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -126,7 +126,7 @@ class Journal:
             path.write_text("kernels,state,error\n")
 
     def note(self, kernels: str, state: str, error: str = "") -> None:
-        """At once, because the process may end."""
+        """Write the state at once, because the process may end."""
         self.states[kernels] = state
         if self._path is not None:
             with self._path.open("a", newline="") as file:
@@ -134,7 +134,7 @@ class Journal:
 
     @property
     def problems(self) -> list[str]:
-        """Every plan that an error kept from its end."""
+        """Every plan that did not run to its end, because of an error."""
         return [f"{name}: {state}" for name, state in self.states.items() if state not in ("ran", STOPPED)]
 
 

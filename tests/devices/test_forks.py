@@ -130,7 +130,7 @@ def test_children_forked_under_load(tmp_path: Path) -> None:
     assert not list(cache.glob("tmp*"))
 
 
-#: Threads make their first, second and hundredth call while children are forked, which call the same.
+#: Threads make their first, second and hundredth call while children are forked that make the same calls.
 FIRST_CALLS = """
 import os, random, signal, sys, threading, time, warnings
 
@@ -206,7 +206,7 @@ def test_children_forked_during_first_calls(are_built: bool, tmp_path: Path) -> 
         assert result.returncode == 0, f"seed {seed}: {result.stderr}"
 
 
-#: Prints the modules that calls import, unless a fork would wait for the end of it.
+#: Prints the modules that calls import, except in imports whose end a fork waits for.
 CALLS_BESIDE_IMPORTS = """
 import sys, warnings
 
@@ -286,8 +286,8 @@ def test_calls_import_nothing(folder: str, tmp_path: Path) -> None:
     assert result.stdout.split() == []
 
 
-#: Stays in `dl_iterate_phdr`, once `stay` is set, until `stay` is 0 again. That function holds the lock which
-#: `dlopen` needs too, and which the C library leaves as it is in a forked child.
+#: Stays in `dl_iterate_phdr`, once `stay` is set, until `stay` is 0 again. That function holds a lock that
+#: `dlopen` also needs, and that the C library leaves held in a forked child.
 SLOW_LOADER = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -411,7 +411,7 @@ def test_a_child_forked_under_a_lock_releases_its_own() -> None:
 
 
 def test_an_exception_while_a_lock_is_taken_leaves_it_free() -> None:
-    """Even while its traceback is kept, which a shell does. Any call or return may be where Ctrl-C comes."""
+    """Even while the traceback is kept, as a shell does. Ctrl-C may come at any call or return."""
     lock, kept = locks.Lock(), []
     for moment in range(100):
         events = itertools.count()
@@ -439,7 +439,7 @@ def test_an_exception_while_a_lock_is_taken_leaves_it_free() -> None:
 
 
 def slowed(monkeypatch: pytest.MonkeyPatch, owner: object, name: str) -> threading.Event:
-    """Let a function take half a second longer; gives the event that one has begun."""
+    """Let a function take half a second longer; gives an event that is set when a call has begun."""
     function, begun = getattr(owner, name), threading.Event()
 
     def slow(*arguments: Any, **options: Any) -> Any:
@@ -453,7 +453,7 @@ def slowed(monkeypatch: pytest.MonkeyPatch, owner: object, name: str) -> threadi
 
 @in_new_process
 def test_a_build_does_not_wait_for_a_child_forked_meanwhile() -> None:
-    """It reads what the compiler prints until nobody has the other end of the pipe."""
+    """A build reads the compiler's output until nobody holds the other end of the pipe."""
     with (
         tempfile.TemporaryDirectory() as folder,
         pytest.MonkeyPatch.context() as monkeypatch,
@@ -526,7 +526,7 @@ def is_load(node: ast.AST) -> bool:
 @pytest.mark.parametrize("user", ["a new temporary folder", "the test of the compiler"])
 @in_new_process
 def test_a_child_can_use_the_temporary_folder(user: str) -> None:
-    """Python's `tempfile` has a lock of its own while it looks for the folder."""
+    """Python's `tempfile` holds a lock of its own while it looks for the folder."""
     compiler, folder, monkeypatch = build.compiler(), cache_files.Folder(), pytest.MonkeyPatch()
     monkeypatch.setattr(tempfile, "tempdir", None)
     begun = slowed(monkeypatch, tempfile, "_get_default_tempdir")
@@ -550,7 +550,7 @@ def test_a_child_can_use_the_temporary_folder(user: str) -> None:
 
 
 def test_every_lock_of_the_package_is_one_of_these() -> None:
-    """`cached_property` has one before Python 3.12."""
+    """`cached_property` has a lock before Python 3.12."""
     found = {
         str(path.relative_to(ROOT))
         for path in (ROOT / "cudml").rglob("*.py")

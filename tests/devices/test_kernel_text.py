@@ -66,7 +66,7 @@ class TestCuda:
 
 
 def with_two_swapped(launch: KernelLaunch) -> tuple[KernelLaunch, str] | None:
-    """The launch with two neighbours of one type in each other's place, and the message of the first."""
+    """The launch with two adjacent parameters of one type swapped, and the message about the first."""
     fields = launch.params.fields
     for i, (first, second) in enumerate(itertools.pairwise(fields)):
         if (first.c_type, len(first.values)) == (second.c_type, len(second.values)):
@@ -78,7 +78,7 @@ def with_two_swapped(launch: KernelLaunch) -> tuple[KernelLaunch, str] | None:
 
 
 def one_swapped(operator: str) -> tuple[KernelLaunch, str]:
-    """A launch of an operator with two parameters of one size in each other's place."""
+    """A launch of an operator with two parameters of one type and length swapped."""
     launches = (launch for launch in instances(LIMITS) if launch.source.startswith(f"{operator}/"))
     return next(found for found in map(with_two_swapped, launches) if found is not None)
 

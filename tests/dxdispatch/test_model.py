@@ -569,7 +569,7 @@ def test_broken_text_takes_time_in_proportion_to_its_length(text: str, tmp_path:
 
 
 def test_all_problems_of_a_model_are_reported_at_once(tmp_path: Path) -> None:
-    """Those of resources before those of what uses them."""
+    """The problems of resources come before those of their users."""
     model = with_change("resources", "input", "initialValuesDataType", value="FLOAT")
     model["resources"]["output"] = {}
     model["dispatchables"]["slice"] = {}

@@ -11,7 +11,7 @@ _BARRIER = re.compile(
     r"\b(?:__syncthreads|__syncwarp|__threadfence|cluster_barrier|named_barrier)\([^()]*\);"
 )
 
-#: An operation that orders memory, and one that does the same without.
+#: An operation that orders memory -> the same operation without the order.
 RELAXED = {
     "__syncthreads_or(": "static_cast<int>(",
     "add_release(": "atomicAdd(",
@@ -21,7 +21,7 @@ RELAXED = {
     "store_release_system(": "store_relaxed(",
 }
 
-#: Tests of what no case observes: the host is no thread of a kernel.
+#: Tests of releases that no case observes, because the host is no thread of a kernel.
 _TESTS = {
     "common/wait.cuh": (
         "tests/machine_code/test_instances.py::test_kernel_instances[sm_90-top_k_grid_radix<UInt16>]",
@@ -29,7 +29,7 @@ _TESTS = {
 }
 _NOT_RELEASED = "without a release to the host"
 
-#: Cases that use a file's barriers, the ones first that most of them are needed by.
+#: Cases that use a file's barriers; the cases that need most of them come first.
 _CASES = {
     "common/block_scan.cuh": ("block radix", "grid radix", "block radix, many results"),
     "gru/block.cu": (

@@ -34,8 +34,8 @@ class Defect:
 
     Code is compared token by token: neither line breaks, spaces nor comments count, so a place survives any
     formatter. `old` stands there once, or else begins at `start`. Cases are those of
-    `tests/support/observed_cases.py`. Where there are `tests`, tests are run instead, those of a GPU over the
-    stand-in for CUDA.
+    `tests/support/observed_cases.py`. If there are `tests`, they are run instead, and GPU tests run over
+    the stand-in for CUDA.
     """
 
     file: str
@@ -87,7 +87,7 @@ def _pattern(code: str) -> re.Pattern[str]:
 
 
 def copy_checkout(folder: Path) -> None:
-    """The requirements of running cases."""
+    """Copy the files that running cases needs."""
     for part in _PARTS:
         if (ROOT / part).is_dir():
             shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
@@ -98,7 +98,7 @@ def copy_checkout(folder: Path) -> None:
 def _run(
     arguments: tuple[str, ...], copy: Path, cache: Path, over_stand_in: bool
 ) -> subprocess.CompletedProcess[str]:
-    """In a separate process, because a defect may crash it."""
+    """Run Python in a separate process, because a defect may crash it."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     environment |= {"CUDML_CACHE_DIR": str(cache), "PYTHONDONTWRITEBYTECODE": "1"}
     environment["CUDML_TEST_STAND_IN"] = "0" if over_stand_in else ""

@@ -19,7 +19,7 @@ _CONSTANT = re.compile(r"\b[A-Z_][A-Z_]+\b")
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One for all, so that compiled code of unchanged files is found again."""
+    """One copy for all tests, so that compiled code of unchanged files is found again."""
     folder = tmp_path_factory.mktemp("checkout")
     copy_checkout(folder)
     return folder
@@ -40,7 +40,7 @@ def test_it_is_caught(name: str, copy: Path, cache: Path) -> None:
 
 @pytest.mark.parametrize("name", ALL)
 def test_it_can_be_planted(name: str) -> None:
-    """The text to change is there once, and so are the cases that are to catch it."""
+    """The text to change occurs once, and the cases that must catch the change exist."""
     defect = ALL[name]
     text = (ROOT / defect.file).read_text()
     assert defect.changed(text) != text

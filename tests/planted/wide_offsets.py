@@ -14,7 +14,7 @@ def _cut(file: str, old: str, new: str, test: str) -> Defect:
 
 _KERNELS = ROOT / "kernels"
 
-#: A factor, and a stride: a member of the parameters, or an element of an array of strides.
+#: A factor times a stride; the stride is a member of the parameters or an element of an array of strides.
 _PRODUCT = re.compile(
     r"(?:[\w.]*(?:<\w+>)?\([^()]*\)|\b\w+(?:\.\w+)*)(?: / kItemBytes)?"
     r" \* (?:(?:layer\.)?(?:p|params)\.\w*(?:strides\[\w+\]|stride\b)|strides\[\d\])"

@@ -236,7 +236,7 @@ def test_fill_sets_the_bytes_it_names(stand_in: Run) -> None:
 def test_matmul_is_one_exact_gemm(
     stand_in: Run, element: str, cuda_type: int, size: int, how: str, shift: int
 ) -> None:
-    """Every call sets the plan's workspace, where cuBLAS takes it: setting the stream discards the one before."""
+    """Every call sets the plan's workspace, where cuBLAS takes it: setting the stream discards it."""
     step = MatMul(
         "a", "b", "out", m=5, n=7, k=3, element=element, a_offset=2, b_offset=4, out_offset=6,
         workspace="room", workspace_bytes=5000,

@@ -28,7 +28,7 @@ def launch(
 ) -> None:
     """Run one kernel once under the current schedule.
 
-    `source` is a file of `emulator_kernels/` or a path; `buffers` are the kernel's pointers in order;
+    `source` is a file of `kernels/` or a path; `buffers` are the kernel's pointers in order;
     `options` are those of `KernelLaunch`.
     """
     names = tuple(name for name, array in buffers.items() if array is not None)
@@ -47,7 +47,7 @@ def launch(
 
 
 def line_of(source: str | Path, text: str) -> str:
-    """`file:line` of the one line of a source that contains a text, as messages end with it."""
+    """`file:line`, as messages end with, of the one line of a source that contains a text."""
     path = KERNELS / source
     found = [n for n, line in enumerate(path.read_text().splitlines(), 1) if text in line]
     assert len(found) == 1, f"{text!r} is in {len(found)} lines of {path.name}"

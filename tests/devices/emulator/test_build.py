@@ -68,7 +68,7 @@ def scale(source: Path) -> KernelLaunch:
 
 
 def modules(cache: Path) -> dict[str, int]:
-    """Name and inode, another one for a file built anew, of every module of a cache."""
+    """Name and inode of every module of a cache; a file built anew has another inode."""
     return {path.name: path.stat().st_ino for path in cache.glob("scale*.so")}
 
 
@@ -84,7 +84,7 @@ def test_a_module_is_built_once(kernel: Path, cache: Path) -> None:
 
 
 def test_a_changed_header_builds_anew(kernel: Path, cache: Path) -> None:
-    """What is loaded stays: this is for the next process."""
+    """A loaded module stays; the new one is for the next process."""
     before = build.module(scale(kernel))
     assert run(kernel) == 21
     (kernel.parent / "part.cuh").write_text("__device__ int part(int n) { return n + 2; }\n")
@@ -254,7 +254,7 @@ def test_a_broken_compiler_says_what_to_install(
 def test_what_a_broken_compiler_wrote_is_not_kept(
     kernel: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same compiler, once it is repaired, makes what runs."""
+    """Once repaired, the same compiler builds a module that runs."""
     broken = tmp_path / "broken"
     broken.write_text("")
     write = 'while [ "$1" != -o ]; do shift; done; echo not an ELF file > "$2"'

@@ -52,7 +52,7 @@ def sealed(content: bytes) -> bytes:
 
 
 def plant(place: Path) -> Path:
-    """A file as the cache would keep it, of another content than `build` writes."""
+    """A file in the cache's format, with other content than `build` writes."""
     place.mkdir(parents=True)
     (place / NAME).write_bytes(sealed(b"evil"))
     return place / NAME

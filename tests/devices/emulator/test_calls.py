@@ -137,7 +137,7 @@ def test_the_watchdog_wakes_up_again() -> None:
 
 
 def test_the_watchdog_looks_after_every_thread() -> None:
-    """Those that have ended are forgotten, and the others are not."""
+    """It forgets threads that have ended, and no others."""
     for _ in range(3):
         threads = [threading.Thread(target=spin, args=(0.1,)) for _ in range(3)]
         for thread in threads:
@@ -163,7 +163,7 @@ def test_the_watchdog_of_a_forked_process() -> None:
 
 
 def test_nothing_interrupts_a_process_between_its_launches() -> None:
-    """A signal would cut the sleep short."""
+    """A signal would cut short the process's own sleep."""
     libc = ctypes.CDLL(None, use_errno=True)
     cudml.slice(np.arange(8.0), (1,), (3,))
     for _ in range(20):
@@ -172,7 +172,7 @@ def test_nothing_interrupts_a_process_between_its_launches() -> None:
 
 
 def test_threads_launch_side_by_side() -> None:
-    """A launch that waits for another thread's does not keep that one from running."""
+    """A launch that waits for another thread's launch does not keep the other from running."""
     flag = np.zeros(1, np.uint32)
     params = params_of(n=("Int32", 1))
     waiting = threading.Thread(target=lambda: launch("mistakes.cu", "spins", {"flag": flag}, params, block=1))

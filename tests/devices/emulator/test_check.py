@@ -104,7 +104,7 @@ EASILY_MISTAKEN: dict[str, tuple[int, dict[str, object]]] = {
     "cleared_and_copied_in_one_go": (1, {}),
 }
 
-#: Compilers other than the one that all other tests use, and what is missing if they are not installed.
+#: Compilers that the other tests do not use, and what is missing if they are not installed.
 OTHER_COMPILERS = [
     pytest.param(
         "clang++", marks=pytest.mark.skipif(not shutil.which("clang++"), reason="clang++ is not installed")
@@ -182,7 +182,7 @@ def test_every_planted_bug_is_found_at_its_line(name: str, order: str, seed: int
 def test_other_compilers_find_the_same(compiler: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where compilers differ: bounds of arrays, alignment, null pointers, cleared memory."""
     monkeypatch.setenv("CUDML_CXX", compiler)
-    # Kept under arguments that do not name the compiler.
+    # `program` is cached under arguments that do not name the compiler.
     monkeypatch.setattr(sys.modules[__name__], "program", program.__wrapped__)
     with emulator.schedule(check=True):
         for name in ("shared_index_past_the_end", "misaligned_vector", "null_pointer", "tail_not_written"):
@@ -264,7 +264,7 @@ def test_outputs_stay_untouched_when_something_is_found() -> None:
     ],
 )
 def test_a_loop_that_never_waits_is_stopped(kernel: str, loop: str) -> None:
-    """In turn with the other runtime: both are loaded, and each has to look after its own launches."""
+    """The two runtimes take turns: both are loaded, and each has to watch its own launches."""
     message = r"ran for 0\.1 s without ending or waiting"
     for _ in range(2):
         with emulator.schedule(time_limit=0.1), pytest.raises(KernelError, match=message):
@@ -340,7 +340,7 @@ def test_memory_that_is_left_zero_is_looked_at() -> None:
 
 
 def test_memory_that_is_left_zero_is_the_same_for_the_next_call() -> None:
-    """Of the fast mode, which does not look at it, a call sees what the last one left."""
+    """In the fast mode, which does not check that memory, a call sees what the last one left."""
     spaces = (Workspace("first", 8), Workspace("state", 8, is_left_zero=True))
     plan = Plan(
         "test", ("a", "out"), (Copy("state", "out", 8), Fill("state", 4, 1)), spaces, outputs=("out",)

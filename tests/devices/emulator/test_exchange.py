@@ -10,13 +10,13 @@ from tests.devices.emulator.support import EVERY_ORDER, launch
 from tests.support import assert_identical
 from tests.support.params import params_of
 
-#: Threads that are a multiple of both formats' words.
+#: The number of threads is a multiple of both formats' words.
 NUM_BLOCKS, NUM_THREADS, NUM_ROUNDS = 4, 36, 5
 
 FORMATS = {"TaggedFloats": (np.uint64, np.float32), "TaggedHalves": (np.uint32, np.float16)}
 
 
-# The second one: a half has place for the lower 16 bits of a number.
+# The second passes 2**16: a tagged half holds only the lower 16 bits of the round.
 @pytest.mark.parametrize("first_round", [1, 2**16 - 2])
 @pytest.mark.parametrize("words_of", FORMATS)
 @pytest.mark.parametrize(("order", "seed"), EVERY_ORDER)
@@ -25,7 +25,7 @@ def test_ring_of_blocks(
 ) -> None:
     word, value = FORMATS[words_of]
     x = rng.standard_normal((NUM_BLOCKS, NUM_THREADS), np.float32)
-    # Not a number and zeros of both signs are values like any other.
+    # A NaN and zeros of both signs are values like any other.
     x[0, :3] = np.nan, -0.0, 0.0
     expected: Any = x
     for _ in range(NUM_ROUNDS):

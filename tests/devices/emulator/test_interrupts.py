@@ -23,8 +23,8 @@ from cudml.plans import Copy, Fill, KernelLaunch, MatMul, Plan
 from tests.devices.emulator.support import EVERY_ORDER, KERNELS, launch
 from tests.support.params import params_of
 
-#: Longest time from Ctrl-C to the exception, in seconds. By the process's CPU time, which other work on the
-#: machine does not lengthen: what runs for longer than that is the kernel, on one core at least.
+#: Longest time from Ctrl-C to the exception, in seconds of the process's CPU time, which other work on the
+#: machine does not lengthen: a kernel that runs on takes more, on one core at least.
 BAR = 0.3
 
 
@@ -57,9 +57,9 @@ def signals(number: int, *after: float) -> Iterator[list[float]]:
 def seconds_to_stop(call: Callable[[], object], workers: int = 1) -> float:
     """How long a call runs on after Ctrl-C, on each of its workers.
 
-    The interpreter prints exceptions of the garbage collector's callbacks and goes on, so that Ctrl-C in one
-    has no effect. There is no collection meanwhile. Should Ctrl-C be lost in another way, a second one a
-    minute later makes that a failure and no endless test.
+    The interpreter prints exceptions of the garbage collector's callbacks and goes on, so that Ctrl-C in
+    a callback has no effect. There is no collection meanwhile. Should Ctrl-C be lost in another way, a second
+    Ctrl-C a minute later makes the test fail instead of running forever.
     """
     gc.disable()
     try:
@@ -72,7 +72,7 @@ def seconds_to_stop(call: Callable[[], object], workers: int = 1) -> float:
 
 
 def endless(function: str, n: int, flag: int = 0, **options: int) -> None:
-    """A launch that never ends; with a flag it does at once, and is compiled afterwards."""
+    """A launch that never ends; with a flag it ends at once, and leaves its kernel compiled."""
     params = params_of(n=("Int32", n))
     launch("mistakes.cu", function, {"flag": np.full(1, flag, np.uint32)}, params, **options)
 
@@ -123,7 +123,7 @@ def test_ctrl_c_stops_a_call(rng: np.random.Generator) -> None:
 
 
 def test_ctrl_c_stops_a_copy() -> None:
-    """Nearly all the time is spent in the C library's function, which knows nothing of the emulator."""
+    """Nearly all the time is spent in a function of the C library, which knows nothing of the emulator."""
     source = np.broadcast_to(np.int8(0), (1 << 14, 1 << 16))
     out = np.empty(source.shape, np.int8)
     cudml.slice(source, (1, 0), (2, 1 << 16))
@@ -155,7 +155,7 @@ def test_ctrl_c_stops_a_librarys_step(step: Fill | Copy | MatMul) -> None:
 
 
 def test_ctrl_c_stops_the_copy_of_an_argument() -> None:
-    """Elements that are not where kernels need them: NumPy copies them first."""
+    """The elements are not where kernels need them, so NumPy copies them first."""
     memory = np.zeros(1 << 22, np.uint8)
     unaligned = np.ndarray((1 << 9, 1 << 18), np.float64, memory, offset=1, strides=(0, 1))
     cudml.slice(unaligned[:2], (0, 0), (1, 1))
@@ -222,7 +222,7 @@ def test_a_handler_that_returns_lets_the_call_go_on(workers: int, rng: np.random
 
 
 def test_blocks_of_one_thread_have_no_time_limit() -> None:
-    """They wait for nobody: a long one is a large problem."""
+    """They wait for nobody: a long launch is a large problem."""
     endless("spins", 1, flag=1, block=1)
     flag = np.zeros(1, np.uint32)
     timer = threading.Timer(0.7, flag.fill, (1,))
@@ -267,7 +267,7 @@ with emulator.schedule(time_limit=2.0):
 
 
 def test_a_stopped_process_goes_on_as_if_nothing_had_been(tmp_path: Path) -> None:
-    """The limit is one of CPU time."""
+    """The time limit counts CPU time."""
     file = tmp_path / "counter"
     file.write_bytes(bytes(8))
     counter = np.memmap(file, np.uint32, "r", shape=2)

@@ -162,7 +162,7 @@ def test_float_functions(order: str, seed: int, rng: np.random.Generator) -> Non
     got = np.delete(out, (2, 3), axis=0)  # the fused multiply-adds have a test of their own
     for row, values in enumerate(expected):
         if values.dtype.kind == "f":
-            # Which NaN comes out is nobody's promise; nor which zero of min, max and __saturatef.
+            # Nobody promises which NaN comes out, nor which zero from min, max and __saturatef.
             stored = got[row].view(values.dtype)[:: 8 // values.itemsize]
             both = np.isnan(stored) & np.isnan(values)
             if row in (0, 1, 10):
@@ -186,7 +186,7 @@ def test_fused_multiply_add_rounds_once(order: str, seed: int, rng: np.random.Ge
 
 @every_order
 def test_storage_is_read_in_another_type(order: str, seed: int, rng: np.random.Generator) -> None:
-    """A C++ compiler may assume that nobody does this, unless it is told."""
+    """A C++ compiler may assume that this never happens, unless it is told otherwise."""
     written, before = (rng.integers(-1000, 1000, NUM).astype(np.float32) for _ in range(2))
     storage, out = before.copy(), np.zeros(NUM, np.float32)
     buffers = {"bits": written.view(np.uint32), "words": storage, "floats": storage, "out": out}
@@ -233,7 +233,7 @@ def test_fast_float_functions(order: str, seed: int, rng: np.random.Generator) -
 
 @np.errstate(all="ignore")
 def test_functions_of_both_float_types(rng: np.random.Generator) -> None:
-    """float32 gives float32, whose other half of the place stays 0; within two units of the last place."""
+    """float32 gives float32, and the other half of its place stays 0; within two units of the last place."""
     a = rng.uniform(-5, 5, NUM).astype(np.float32)
     b = rng.uniform(0.01, 100, NUM).astype(np.float32)
     a[:6] = np.nan, np.inf, -np.inf, -0.0, 2.5, -2.5
@@ -449,7 +449,7 @@ def test_barrier_of_a_cooperative_grid(order: str, seed: int, num_blocks: int, n
 
 @pytest.mark.parametrize("num_quads", [1, 64, 70])
 def test_copies_of_quads_come_when_they_are_waited_for(num_quads: int, rng: np.random.Generator) -> None:
-    """And no earlier, except a copy after which 64 more have started."""
+    """They come no earlier, except a copy after which 64 more have started."""
     x = rng.random((2, 2, 4 * num_quads), np.float32)
     early, late = np.zeros_like(x), np.zeros_like(x)
     params = params_of(num_floats=("Int64", 4 * num_quads))
@@ -511,7 +511,7 @@ def test_atomics_return_the_old_value(order: str, seed: int) -> None:
         np.testing.assert_array_equal(np.sort(out[row].view(np.int32)), ascending - NUM + 1)
     np.testing.assert_array_equal(np.sort(out[2]), np.sort(ascending % 10))  # 0 1 .. 9 0 1 ..
     np.testing.assert_array_equal(np.sort(out[3]), np.sort(-ascending % 10))  # 0 9 .. 1 0 9 ..
-    # Every value put in comes out once, but for the one that stays.
+    # Every value put in comes out once, except the last, which stays.
     np.testing.assert_array_equal(np.sort([*out[4], counters[4]]), [0, *ascending])
     assert counters[8:].view(np.float32) == 1.5
 

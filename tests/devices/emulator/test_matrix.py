@@ -17,7 +17,7 @@ every_order = pytest.mark.parametrize(("order", "seed"), EVERY_ORDER)
 @every_order
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
 def test_product_of_halves(order: str, seed: int, dtype: Any, rng: np.random.Generator) -> None:
-    """Of small integers, so that any order of the sums gives the same bits."""
+    """The halves are small integers, so that any order of the sums gives the same bits."""
     depth = 48
     a, b = (rng.integers(-8, 9, (rows, depth)).astype(dtype) for rows in (16, 8))
     out = rng.integers(-100, 101, (16, 8)).astype(np.float32)

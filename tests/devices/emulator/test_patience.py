@@ -14,7 +14,7 @@ WAIT = 7
 
 
 def looks_of_a_wait(limit_ns: int, comes_at: int, *, start_ns: int = 0, jump_ns: int = 0) -> tuple[bool, int]:
-    """Whether it came, and the number of looks at the clock: one each millisecond, the jump at the 100th."""
+    """Whether the event came, and the number of looks at the clock: one each ms, the jump at the 100th."""
     out = np.zeros(4, np.uint32)
     struct = ParamStruct("UInt64 start_ns, step_ns, jump_ns", "UInt32 jump_at, num_looks, limit_ticks")
     values = {
@@ -33,7 +33,7 @@ def looks_of_a_wait(limit_ns: int, comes_at: int, *, start_ns: int = 0, jump_ns:
 
 @pytest.mark.parametrize("start_ns", [0, 1, 17 * HOUR, TICK_NS * (2**32 - 300), 2**64 - HOUR])
 def test_a_wait_ends_at_its_limit(start_ns: int) -> None:
-    """The first look tells only when the wait began."""
+    """The first look only gives the start of the wait."""
     has_come, looks = looks_of_a_wait(1000 * MS, NEVER, start_ns=start_ns)
     assert not has_come
     assert looks == pytest.approx(1001, abs=2)
@@ -42,7 +42,7 @@ def test_a_wait_ends_at_its_limit(start_ns: int) -> None:
 
 @pytest.mark.parametrize("jump_ns", [1000 * MS, HOUR, TICK_NS * 2**31])
 def test_a_suspended_process_does_not_give_up(jump_ns: int) -> None:
-    """Such as by Ctrl-Z, or when a laptop sleeps: at most 0.1 s of it counts."""
+    """Suspended by Ctrl-Z, or with a sleeping laptop: at most 0.1 s of the time counts."""
     assert looks_of_a_wait(1000 * MS, 800, jump_ns=jump_ns) == (True, 800)
     has_come, looks = looks_of_a_wait(1000 * MS, NEVER, jump_ns=jump_ns)
     assert not has_come

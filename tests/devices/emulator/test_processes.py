@@ -46,7 +46,7 @@ def run():
     assert out.tolist() == [7, 8]
 """
 
-#: In the place of a compiler, which takes as long as it likes, and starts other processes.
+#: Stands in for a compiler, which may take any time and starts other processes.
 SLOW = """#!/bin/sh
 if [ "$1" = --version ] || [ -e {folder}/quick ]; then exec {command} "$@"; fi
 echo something > "$TMPDIR/temporary"
@@ -114,7 +114,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 def processes_of(folder: Path) -> list[str]:
-    """The command lines of processes that have a folder in their environment, those of `start` left out."""
+    """The command lines of processes that have a folder in their environment, without those of `start`."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:

@@ -10,7 +10,7 @@ struct Params {
 __device__ float number_in(UInt64 word) { return __uint_as_float(static_cast<UInt32>(word)); }
 __device__ float number_in(UInt32 word) { return float_from_half_bits(static_cast<UInt16>(word)); }
 
-// The number in word `index`, once it has come in its exchange; its neighbours may come later.
+// The number in word `index`, once this exchange has brought it; its neighbours may come later.
 template <class Format>
 __device__ float receive(const typename Format::Word* buffer, int index, UInt32 tag) {
   constexpr int kNumWords = Format::kNumWords;
@@ -42,8 +42,8 @@ __global__ void ring(const float* x, typename Format::Word* words, float* out, P
     typename Format::Word* buffer = words + round % 2 * num_words;
     send<Format>(buffer + own, sum, round);
     sum = 0.5f * sum + receive<Format>(buffer, before, round);
-    // Nobody overwrites a word before its reader has sent the next one, and with it has read this one:
-    // the reader is the block after, so every block waits for that as well.
+    // A word may be overwritten once its reader has read it. The reader is the block after, which then
+    // acknowledges the round, so every block waits for that as well.
     send<Format>(acknowledged + own, sum, round);
     receive<Format>(acknowledged, after, round);
   }

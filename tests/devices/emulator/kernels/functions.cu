@@ -150,7 +150,7 @@ __global__ void overloads(const Float32* a_, const Float32* b_, UInt64* out, Par
   write_overloads(row, static_cast<Float64>(a_[i]), static_cast<Float64>(b_[i]));
 }
 
-// Kernels read storage in other types than it was written in: here both pointers are to the same.
+// Kernels read storage in other types than it was written in; here both pointers are to the same storage.
 __global__ void read_as_another_type(const UInt32* bits, UInt32* words, const Float32* floats,
                                      Float32* out, Params params) {
   const Int64 i = blockIdx.x * blockDim.x + threadIdx.x;

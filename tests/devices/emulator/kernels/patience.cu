@@ -1,5 +1,5 @@
-// A wait of common/wait.cuh by a clock of its own: it advances by a step between two looks, and by a jump
-// once.
+// A wait of common/wait.cuh with a clock of its own, which advances by a step between two looks, and once by
+// a jump.
 #include "common/intrinsics.cuh"
 #include "common/types.cuh"
 
@@ -8,7 +8,7 @@ struct PatienceParams {
   UInt64 step_ns;
   UInt64 jump_ns;
   UInt32 jump_at;
-  UInt32 num_looks;  // after which it comes
+  UInt32 num_looks;  // until the awaited event comes
   UInt32 limit_ticks;
 };
 
@@ -24,7 +24,7 @@ inline UInt64 fake_nanoseconds() {
 #define nanoseconds fake_nanoseconds
 #include "common/wait.cuh"
 
-// Whether it came, the number of looks at the clock, and what the report says.
+// Whether the event came, the number of looks at the clock, and the content of the report.
 __global__ void waits_for_a_clock(UInt32* out, PatienceParams params) {
   clock_params = params;
   num_looks = 0;

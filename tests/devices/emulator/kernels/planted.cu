@@ -58,7 +58,7 @@ KERNEL(missing_syncwarp) {
   out[t] = shared.values[t ^ 1];  // bug: missing_syncwarp
 }
 
-// Lanes wait for each other in these too, and that is all: they order no memory.
+// In these collectives the lanes also wait for each other, but no memory is ordered.
 template <bool HasBarrier, class Collective>
 __device__ __forceinline__ void exchange_across(const Int32* in, Int32* out, Collective wait) {
   SHARED_STORAGE(Exchange, shared);
@@ -159,7 +159,7 @@ struct Counters {
   SharedArray<UInt32, kThreads> second;
 };
 
-// By reference too, an array of this type knows its size.
+// An array of this type knows its size, by reference too.
 KERNEL(shared_array_past_the_end) {
   SHARED_STORAGE(Counters, shared);
   const UInt32 t = threadIdx.x;
@@ -289,7 +289,7 @@ __device__ void sum_by_last_block(const Int32* in, Int32* out, UInt32* flags, In
 KERNEL(last_block_without_barrier) { sum_by_last_block<!kHasBug, true>(in, out, flags, scratch); }
 KERNEL(last_block_without_fence) { sum_by_last_block<true, !kHasBug>(in, out, flags, scratch); }
 
-// What one block has acquired, the next one on the same worker has not.
+// A block does not inherit what the block before it on the same worker has acquired.
 KERNEL(acquired_by_another_block) {
   const Int32 i = global_thread();
   if (blockIdx.x == 0) {
@@ -323,7 +323,7 @@ KERNEL(fence_before_the_write) {
   out[i] = blockIdx.x == 0 ? 0 : scratch[0];  // bug: fence_before_the_write
 }
 
-// Who reads what was stored over a released value has not read the release.
+// A thread that reads another thread's relaxed store over a released value has acquired nothing.
 KERNEL(store_over_a_release) {
   const Int32 i = global_thread();
   if (blockIdx.x == 0) {
@@ -368,7 +368,7 @@ KERNEL(cluster_reads_after_the_end) {
   if (!kHasBug) cluster_barrier();                       // both have read before either ends
 }
 
-// ---- Right in a way that is easily taken for wrong; there is no bug to be had.
+// ---- Correct code that is easily taken for wrong; none of it has a bug.
 
 KERNEL(warp_then_release) {
   const Int32 i = global_thread();
@@ -404,7 +404,7 @@ KERNEL(relaxed_poll_then_fence) {
   }
 }
 
-// What a thread stores after a release of its own at the same place releases the same.
+// A thread's relaxed store after its own release to the same address passes on that release.
 KERNEL(store_after_its_own_release) {
   const Int32 i = global_thread();
   if (blockIdx.x == 0) {
@@ -420,7 +420,7 @@ KERNEL(store_after_its_own_release) {
   out[i] = blockIdx.x == 0 ? 0 : scratch[0];
 }
 
-// One thread of a warp counts for all, and tells them by a shuffle; the barrier orders the data.
+// One thread of a warp counts for all lanes, and tells them by a shuffle; the barrier orders the data.
 KERNEL(place_by_shuffle) {
   SHARED_STORAGE(Exchange, shared);
   const UInt32 t = threadIdx.x;
@@ -463,7 +463,7 @@ KERNEL(reads_constants) {
   out[i] = local[i % 8] + params.n;
 }
 
-// A compiler makes one call of the C library's of each loop.
+// A compiler turns each loop into one call of the C library.
 KERNEL(cleared_and_copied_in_one_go) {
   SHARED_STORAGE(Exchange, shared);
   const UInt32 t = threadIdx.x;

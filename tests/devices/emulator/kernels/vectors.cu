@@ -1,4 +1,4 @@
-// Functions of common/vectors.cuh and common/vector_math.cuh, on as many floats as a vector has at a time.
+// Functions of common/vectors.cuh and common/vector_math.cuh, on one vector of floats at a time.
 
 #include "common/vector_math.cuh"
 
@@ -7,7 +7,7 @@ struct Params {
 };
 
 struct TransposedParams {
-  Int64 num_columns;  // a multiple of those that are loaded at a time
+  Int64 num_columns;  // a multiple of kLoadedColumns
   Int64 stride;
 };
 
@@ -22,7 +22,7 @@ __global__ void vector_functions(const float* x, float* out, Params params) {
   }
 }
 
-// Rows that a vector has lanes for, `stride` floats apart, column by column; behind them, how many lanes.
+// A row for each lane of a vector, `stride` floats apart, column by column; then the number of lanes.
 __global__ void transposed(const float* x, float* out, TransposedParams params) {
   for (Int64 column = 0; column < params.num_columns; column += kLoadedColumns) {
     Floats columns[kLoadedColumns];

@@ -1,4 +1,4 @@
-// Kernels that take long, or wait for somebody outside of them.
+// Kernels that take long, or wait for something outside of them.
 // A loop reads a volatile, so that it neither ends early nor gives way to other threads.
 // Every thread runs the whole kernel.
 // The host passes one buffer and a number.
