@@ -46,7 +46,7 @@ def test_dispatch_computes_into_the_bound_output(device: Device) -> None:
 
 @pytest.mark.parametrize("stream", [object(), "1", True])
 def test_an_invalid_stream_is_refused_before_any_work(device: Device, stream: object) -> None:
-    """On a CPU that is everything: a stream that is silently left out would be a mistake unnoticed."""
+    """On a CPU every stream is invalid: silently ignoring one would hide a mistake."""
     arrays = bound(device)
     before = to_numpy(arrays["output_tensor"]).copy()
     with pytest.raises(TypeError, match=r"^REVERSE_SUBSEQUENCES: stream is (an object|a str|a bool), m"):
@@ -227,7 +227,7 @@ def test_more_bindings_than_are_remembered_stay_right(monkeypatch: pytest.Monkey
 
 @pytest.fixture
 def fixed_arrays(monkeypatch: pytest.MonkeyPatch) -> Device:
-    """The emulator with the shorter way of devices whose arrays keep their memory."""
+    """The emulator with the shorter path of devices whose arrays keep their memory."""
     device = get_device("cpu")
     monkeypatch.setattr(type(device), "has_fixed_arrays", True)
     return device

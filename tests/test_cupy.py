@@ -22,7 +22,7 @@ top_k.__module__ = "numpy"
 
 @pytest.fixture
 def called(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The calls that arrive, because arrays of CuPy take a GPU."""
+    """The calls that arrive; they are not run, because arrays of CuPy need a GPU."""
     calls: list[Any] = []
     monkeypatch.setattr(
         "cudml.functions.top_k.top_k", lambda *given, **options: calls.append((given, options))
@@ -31,7 +31,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def empty_array(dtype: Any = np.float32) -> Any:
-    """An array that takes no GPU to be made."""
+    """An array that is made without a GPU."""
     memory = cupy.cuda.UnownedMemory(64, 0, None, 0)
     return cupy.ndarray((0,), dtype, cupy.cuda.MemoryPointer(memory, 0))
 
@@ -64,7 +64,7 @@ def test_cupy_s_own_function_is_put_back(called: list[Any], monkeypatch: pytest.
 def test_numpy_s_partitions_reach_cudml_until_it_is_undone(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of complex arrays reach CuPy, as they did."""
+    """Partitions of complex arrays still reach CuPy."""
     calls: list[Any] = []
     theirs = getattr(cupy, name)
     monkeypatch.setattr(adapter, name, lambda *given: calls.append(("cudml", *given)))
@@ -95,7 +95,7 @@ def test_undoing_leaves_what_came_later() -> None:
 
 
 def assert_partitioned(a: np.ndarray, indices: np.ndarray, kth: list[int], axis: int) -> None:
-    """That indices are a permutation, with the places right and nothing on the wrong side of them."""
+    """The indices are a permutation, the places are right, and no element is on the wrong side of them."""
     assert indices.dtype == np.int64
     every = np.broadcast_to(np.arange(a.shape[axis]), np.moveaxis(a, axis, -1).shape)
     assert np.array_equal(np.sort(np.moveaxis(indices, axis, -1), axis=-1), every)

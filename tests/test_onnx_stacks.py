@@ -36,7 +36,7 @@ COMPUTED = f"""{TURNED}sizes = Shape <start = 0> (t)  steps = Slice(sizes, zero,
 LOWER = "y0, h0 = GRU <hidden_size = 4> (x, w0, r0, b0)  "
 UPPER = "y, h1 = GRU <hidden_size = 4> (s, w1, r1, b1)"
 
-#: Of two layers or three: nodes, and outputs that are read besides y.
+#: Stacks of two or three layers: nodes, and outputs that are read besides y.
 STACKS = {
     "two layers": (LOWER + SQUEEZED + UPPER, "h0 h1"),
     "no last states": ("y0 = GRU <hidden_size = 4> (x, w0, r0)  " + SQUEEZED + UPPER, ""),
@@ -99,7 +99,7 @@ STACKS = {
     ),
 }
 
-#: Those that are a step each.
+#: Layers that are a step each: nodes, and outputs that are read besides y.
 LAYERS = {
     "a second reader": (LOWER + SQUEEZED + UPPER + "  again = Neg(y0)", "again"),
     "a second reader of what is between": (LOWER + SQUEEZED + UPPER + "  again = Neg(s)", "again"),
@@ -173,7 +173,7 @@ def model_of(nodes: str, outputs: str, rng: np.random.Generator, x: str = "T, N,
 
 
 def feeds_of(model: onnx.ModelProto, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """The inputs that a model's nodes read, the only ones that are left in it."""
+    """The inputs that a model's nodes read; the model keeps no other inputs."""
     feeds = {
         "x": rng.uniform(-1, 1, (STEPS, BATCH, INPUTS)).astype(np.float32),
         "h": rng.uniform(-1, 1, (4, BATCH, HIDDEN)).astype(np.float32),
@@ -230,13 +230,13 @@ def test_sizes_that_the_model_declares(rng: np.random.Generator, monkeypatch: py
 
 
 def test_layers_of_batch_first_are_a_step_each(rng: np.random.Generator) -> None:
-    """Their axis 1 is that of steps. ONNX Runtime has no layout 1."""
+    """Axis 1 of their arrays is the step axis. ONNX Runtime has no layout 1."""
     nodes = (LOWER + SQUEEZED + UPPER).replace("= 4>", "= 4, layout = 1>")
     assert num_steps(adapter.Session(model_of(nodes, "", rng), providers=PROVIDERS)) == 2
 
 
 def test_stacks_that_need_each_other(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The upper layer of each starts from the state of the lower one of the other."""
+    """The upper layer of each stack starts from the state of the other stack's lower layer."""
     nodes = (
         LOWER
         + SQUEEZED

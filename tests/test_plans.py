@@ -114,7 +114,7 @@ LEAVE_ZEROS = ("gru_step",)
 
 
 def test_kernels_that_may_give_up_have_no_memory_to_leave_zero() -> None:
-    """It would not be left so, but by those that see to it."""
+    """Only the kernels of `LEAVE_ZEROS` leave it zero when they give up."""
     functions = set()
     for name, module in operators().items():
         plan_of = importlib.import_module(f"cudml.operators.{name}.operator").plan

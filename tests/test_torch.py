@@ -27,7 +27,7 @@ from cudml.torch import gru_stack_operator as stacks  # noqa: E402
 
 Tensor = torch.Tensor
 
-#: What torch.sort knows.
+#: The types that torch.sort knows.
 SORTED_TYPES = sorted(checks.TOPK_TYPES - {torch.uint16, torch.uint32, torch.uint64}, key=str)
 
 OPTIONS = ("num_layers", "bidirectional", "bias", "batch_first", "unbatched", "has_state")
@@ -241,14 +241,14 @@ def test_topk_writes_over_no_tensor_it_reads_and_computes_no_gradients() -> None
             adapter.topk(a, 2, out=(written, INTO[1]))
 
 
-#: The second and the fourth row of these are empty, the last two are one element and the longest.
+#: The second and the fourth row are empty; the last two are a row of one element and the longest row.
 OFFSETS = [2, 9, 9, 12, 12, 13, 40]
 
 
 @pytest.mark.parametrize("of", [torch.int32, torch.int64], ids=str)
 @pytest.mark.parametrize("dtype", sorted(checks.TOPK_TYPES, key=str), ids=str)
 def test_topk_of_rows_that_lie_one_behind_another(dtype: torch.dtype, of: torch.dtype) -> None:
-    """Each row as a call of its own, cut at the longest that is allowed; `k` may be above their lengths."""
+    """Each row is as in a call of its own, cut at `max_length`; `k` may be above the rows' lengths."""
     a = (torch.randn(43) * 9).abs().to(torch.int32).to(dtype)
     offsets = torch.tensor(OFFSETS, dtype=of)
     for k, longest, largest in itertools.product((0, 3, 30), (None, 27, 5, 0), (True, False)):
@@ -265,7 +265,7 @@ def test_topk_of_rows_that_lie_one_behind_another(dtype: torch.dtype, of: torch.
 
 
 def test_offsets_that_are_none_of_the_tensor_read_nothing_else() -> None:
-    """Rows are cut at the ends of the tensor; what descends is empty, and so are rows of an empty tensor."""
+    """Rows are cut at the ends of the tensor; descending rows and rows of an empty tensor are empty."""
     a = torch.arange(5.0)
     for of, far in ((torch.int32, 2**31 - 1), (torch.int64, 2**62)):
         found = adapter.topk(a, 2, offsets=torch.tensor([-far, 2, 1, far, 3, 4], dtype=of), max_length=4)
@@ -340,7 +340,7 @@ def test_topk_says_how_it_has_the_words_of_others() -> None:
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_lengths_and_out_are_compiled_whole(backend: str) -> None:
-    """What was written before is read before, and what is written is read behind it."""
+    """Reads before the call see the old values, and reads after it see the written ones."""
 
     def step(a: Tensor, lengths: Tensor, values: Tensor, indices: Tensor) -> Any:
         before = values * 2
@@ -526,14 +526,14 @@ def test_fake_tensors_leave_a_layer_as_it_is(is_warm: bool) -> None:
 
 
 def test_a_layer_says_that_it_is_not_scripted() -> None:
-    """Inside a model, too."""
+    """The error is the same inside a model."""
     with pytest.raises(RuntimeError, match=r"^GRU: torch\.jit\.script cannot .*, must be torch\.jit\.trace"):
         torch.jit.script(torch.nn.Sequential(adapter.GRU(INPUTS, HIDDEN)))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_autocast_rounds_input_state_and_weights(dtype: torch.dtype) -> None:
-    """To the bits of a layer that was made of that type; what autocast did not make is not used outside."""
+    """The results have the bits of a layer of that type; outside of autocast, the layer is as before."""
     ours, theirs, exact = layers(CONFIGURATIONS[0] | {"num_layers": 2, "bidirectional": True, "bias": True})
     x, h0 = torch.randn(STEPS, BATCH, INPUTS), torch.randn(4, BATCH, HIDDEN)
     narrow = copy.deepcopy(ours).to(dtype)
@@ -691,7 +691,7 @@ def test_copies_keep_their_own_weights() -> None:
 def test_functional_call_uses_the_given_weights() -> None:
     ours, theirs, _ = layers(CONFIGURATIONS[0])
     x, _ = inputs(CONFIGURATIONS[0])
-    for scale in (0.5, 0.25, 2.0, 1.5):  # each where those before were freed, and as often written
+    for scale in (0.5, 0.25, 2.0, 1.5):  # each at the addresses of the freed ones, and as often written
         given = {name: weight * scale for name, weight in theirs.state_dict().items()}
         expected = torch.func.functional_call(theirs, given, (x,))
         torch.testing.assert_close(torch.func.functional_call(ours, given, (x,)), expected)
@@ -699,7 +699,7 @@ def test_functional_call_uses_the_given_weights() -> None:
 
 
 def test_another_parameter_of_the_same_memory_is_seen() -> None:
-    """Its version is counted from the start again, so that it may be that of the one before."""
+    """Its version is counted from the start again, so that it may equal the earlier parameter's version."""
     ours, theirs, _ = layers(CONFIGURATIONS[0])
     x, _ = inputs(CONFIGURATIONS[0])
     ours(x)
@@ -823,7 +823,7 @@ def test_exported() -> None:
 
 
 class Ranked(torch.nn.Module):
-    """A model whose results are also ranked, for a number that its input says."""
+    """A model that also ranks its results; an input tells how many it selects."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -915,11 +915,11 @@ class Plain(torch.nn.Parameter):
 
 
 class Watching(Tensor):
-    """One that sees every function."""
+    """A subclass of a tensor that sees every function."""
 
 
 def _seen_by(transform: Callable[[Callable[[Tensor], Tensor]], Callable[[Tensor], Any]]) -> bool:
-    """Whether an operator on what a transformed function gets would go straight to its kernel."""
+    """Whether an operator on a transformed function's argument would go straight to its kernel."""
     seen = []
 
     def function(a: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ class Pair(NamedTuple):
 def sorted_top_k(
     a: Any, k: int, *, axis: int = -1, mode: str = "largest", lengths: Any = None, out: Any = None
 ) -> Pair:
-    """As NumPy's users write it: a stable sort, of what counts, that is cut."""
+    """Top-k as NumPy's users write it: a stable sort of the valid elements, cut to k."""
     moved = np.moveaxis(np.asarray(a), axis, -1)
     keys = -moved.astype(np.float64) if mode == "largest" else moved.astype(np.float64)
     size = moved.shape[-1]
@@ -103,7 +103,7 @@ def views(xp: Any, lib: Any) -> Any:
 
 
 def fields_of_records(xp: Any, lib: Any) -> Any:
-    """Strides that are no multiple of the size, or no larger than that of other columns."""
+    """Fields of packed records, one at addresses that are no multiple of its size, or columns of a table."""
     table = numbers(xp, 8, 50, 3)
     records = np.zeros(50, [("id", "i2"), ("score", "f4"), ("rank", "i2")])
     records["score"], records["rank"] = host(table[:, 1]), host(table[:, 2])
@@ -128,7 +128,7 @@ def median_and_quantiles(xp: Any, lib: Any) -> Any:
 
 
 def nearest_neighbours(xp: Any, lib: Any) -> Any:
-    """In any order, as `argpartition` has them."""
+    """The neighbours are in any order, as from `argpartition`."""
     distances = numbers(xp, 12, 7, 40)
     nearest = lib.argpartition(distances, 4, axis=1)[:, :4]
     farthest = lib.argpartition(distances, -4, axis=1)[:, -4:]

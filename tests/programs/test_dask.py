@@ -110,7 +110,7 @@ def test_a_program_is_the_same(program: Callable[[Any], Any]) -> None:
 
 
 def test_images_of_other_sizes() -> None:
-    """Rows end where `lengths` says; the same for the whole array, which Dask's functions have not."""
+    """Rows end where `lengths` says, as for the whole array; Dask's functions have no lengths."""
     lengths = np.arange(12)[:, None] * 9
     found = cudml.dask.top_k(IMAGES.reshape(12, 100), 5, lengths=da.from_array(lengths, chunks=5))
     assert_agree(dask.compute(*found), tuple(cudml.top_k(A.reshape(12, 100), 5, lengths=lengths)))

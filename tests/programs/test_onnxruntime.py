@@ -170,7 +170,7 @@ def a_state_that_is_bound(ort: Any, folder: Path) -> Any:
 
 
 def a_state_in_two_places_by_turns(ort: Any, folder: Path) -> Any:
-    """What was copied is not written again."""
+    """Results that were copied are not written again."""
     session, copied = ort.InferenceSession(STREAM), []
     states = [
         ort.OrtValue.ortvalue_from_shape_and_type([1, BATCH, HIDDEN], np.float32, "cpu", 0) for _ in range(2)

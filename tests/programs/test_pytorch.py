@@ -1,6 +1,6 @@
 """Programs of PyTorch, with `torch.topk` and `torch.nn.GRU` and with those of `cudml.torch`.
 
-A program returns what it has chosen and what a GRU has computed.
+A program returns its selections and the results of a GRU.
 """
 
 import copy
@@ -189,7 +189,7 @@ def a_language_model(lib: Any) -> Any:
 
 
 def text_from_a_language_model(lib: Any) -> Any:
-    """Word by word, with the state of the one before."""
+    """Word by word, with the state of the word before."""
     model, tokens, state, text = LanguageModel(lib).eval(), TEXT[:, :1], None, []
     for _ in range(6):
         logits, state = model(tokens, state)
@@ -367,7 +367,7 @@ TRANSFORMS: dict[str, Callable[[nn.Module], Any]] = {
 @pytest.mark.filterwarnings("ignore:.*jit.* is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_a_converted_model_that_is_transformed_is_the_same(name: str) -> None:
-    """As PyTorch's own model, which is not."""
+    """It computes the same as PyTorch's own model, which is not transformed."""
     torch._dynamo.reset()
     model = LanguageModel(THEIRS).eval().requires_grad_(False)
     transformed = TRANSFORMS[name](cudml.torch.convert(copy.deepcopy(model)))

@@ -14,13 +14,13 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "cudml"
 KERNELS = ROOT / "kernels"
 
-#: How the first lines of a kernel file begin, and the longest that such a line may be.
+#: How the first lines of a kernel file begin, and the maximum length of these lines.
 HEADER_WORDS = ("Computes", "Idea", "Ownership", "Requires", "Chosen when")
 MAX_HEADER_COLUMNS = 100
 MAX_COLUMNS = 110
 
-#: What each part of the package may import of it, lowest first. What is not here is a front end: it may
-#: import everything, and none of these may import it.
+#: The parts of the package that each part may import, lowest first. A part that is not listed is a front end:
+#: it may import everything, and no listed part may import it.
 LAYERS = {
     "enums": set(),
     "dtypes": {"enums"},
@@ -96,7 +96,7 @@ def relative(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-#: Where a function may import, and why a forked child cannot come to wait for it.
+#: Where a function may import, and why a forked child never waits for that import.
 IMPORTS_IN_FUNCTIONS = {
     "cli/": "a command has one thread",
 }

@@ -291,7 +291,7 @@ def test_figures_replace_those_of_their_group(tmp_path: Path) -> None:
 
 
 def test_results_that_differ_are_marked_and_wrong_ones_do_not_count() -> None:
-    """A state that is off by a hundredth is no rounding error; less is, and its time counts."""
+    """A state that is off by a hundredth is wrong; less is a rounding error, and its time counts."""
     own = replace(ROW, operator="gru", case="a", median_us=10.0)
     less_exact = "differs: sequence: error 1.3e-06, allowed 1.0e-07"
     wrong = "differs: sequence: error 0.02, allowed 1.0e-07"
@@ -468,7 +468,7 @@ def test_ahead_means_by_more_than_the_error_of_the_model(own_us: float, peer_us:
 
 
 def test_the_error_of_the_model_is_what_its_proof_allows() -> None:
-    """Of rows that memory binds the streaming group's; the largest of all groups elsewhere."""
+    """It is the streaming group's for rows that memory binds, and the largest of all groups elsewhere."""
     streams = standing.Standing("slice", "a", "CuPy", 10, 11.5, ("DRAM", "DRAM"))
     assert streams.error == GROUPS["streaming"].worst
     assert replace(streams, bounds=("DRAM", "")).error == streams.error

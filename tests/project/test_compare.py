@@ -92,7 +92,7 @@ def test_choices_that_measured_paths_would_change(tmp_path: Path, capsys: pytest
 
 
 def test_other_machine_code_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of the architecture of the GPU alone."""
+    """Only code of the GPU's own architecture is listed."""
     own = [row for row in machine_code.recorded().rows if row.architecture == "sm_90"]
     more = replace(own[5], max_registers=own[5].max_registers + 8)
     path = tmp_path / "machine_code.csv"

@@ -67,7 +67,7 @@ def test_steps_end_as_they_do_and_the_next_run_goes_on(tmp_path: Path, scripted:
 def test_a_step_is_stopped_at_its_limit_with_all_that_it_started(
     tmp_path: Path, scripted: Callable[..., Step]
 ) -> None:
-    """It is interrupted first, so that it can say what it did, and the one after it still has its time."""
+    """It is interrupted first, so that it can say what it did, and the next step still has its time."""
     slow = """if True:
         import subprocess, sys, time
         deaf = "import signal, time; signal.signal(2, signal.SIG_IGN); print(flush=True); time.sleep(99)"
@@ -108,7 +108,7 @@ def test_time_that_is_left_over_goes_to_the_steps_after(
 def test_a_step_that_a_fault_ended_goes_on_in_a_new_process(
     tmp_path: Path, scripted: Callable[..., Step]
 ) -> None:
-    """As long as it notes more; then it has failed."""
+    """It goes on as long as each process notes more; otherwise it has failed."""
     faulty = """if True:
         import os, pathlib, sys
         notes = pathlib.Path(sys.argv[1])
@@ -145,7 +145,7 @@ def test_a_long_output_keeps_its_ends(
 
 
 def test_each_day_fits_ten_minutes_and_leaves_few_files(capsys: pytest.CaptureFixture[str]) -> None:
-    """As many as can be copied by hand; the shares are the seconds that a day has by default."""
+    """The files are few enough to copy by hand; the shares are the seconds that a day has by default."""
     for number, steps in DAYS.items():
         assert len({step.name for step in steps}) == len(steps)
         assert 540 <= sum(step.seconds for step in steps) <= 570, number
@@ -212,7 +212,7 @@ def test_last(): pass
 
 @pytest.mark.parametrize("processes", ["0", "2"])
 def test_outcomes_of_tests_are_noted_as_they_end(tmp_path: Path, processes: str) -> None:
-    """Those that ended are left out of the next run, also where workers run them; a crash counts."""
+    """Tests that ended are left out of the next run, also where workers run them; a crash counts."""
     text = TESTS if processes != "0" else TESTS.replace("os.abort()", "os._exit(3)")
     (tmp_path / "test_these.py").write_text(text)
     notes = tmp_path / "outcomes.csv"
@@ -269,7 +269,7 @@ def test_4(): assert not lost
 
 
 def test_a_fault_on_the_gpu_fails_one_test(tmp_path: Path) -> None:
-    """Those after it run in a new worker."""
+    """The tests after it run in a new worker."""
     (tmp_path / "test_these.py").write_text(GPU_LOST)
     notes = tmp_path / "outcomes.csv"
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)}

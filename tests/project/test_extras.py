@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PLACES = (".ci", ".github", "bench", "cudml", "docs", "examples", "kernels", "proof", "recipe", "tests")
 SUFFIXES = {"", ".cpp", ".cu", ".h", ".json", ".md", ".py", ".rst", ".toml", ".yaml", ".yml"}
 
-#: As a command or a sentence names extras, and groups.
+#: How a command or a sentence names extras and groups.
 NAMING = {
     "project.optional-dependencies": re.compile(
         r"""(?:\bcudml|['"]\.|\.whl\))\[([\w,]+)\]['"]|extra_requirements: \[([\w,]+)\]|`(\w+)` extra\b"""

@@ -50,7 +50,7 @@ def test_cub_is_built_and_called(tmp_path: Path) -> None:
         num_bytes = ctypes.c_size_t(0)
         error = library[f"cub_top_k_{dtype}"](None, ctypes.byref(num_bytes), *[None] * 3, 1000, 10, 1, None)
         assert (error == 0) == (num_bytes.value > 0), error
-    if stand_in.unavailable() is None:  # what CUB keeps of one runtime's answers is not given to the other
+    if stand_in.unavailable() is None:  # CUB does not give one runtime's kept answers to the other
         done = run_limited([sys.executable, "-c", BOTH_RUNTIMES, str(tmp_path)], 300)
         assert (done.stdout, done.stderr) == ("0 True\n", "")
 

@@ -20,7 +20,7 @@ PROBE = "import cudml; from cudml.devices.sources import kernel_root; print(kern
 
 
 def files_below(folder: Path, under: str) -> set[str]:
-    """Every file of a folder of the checkout, as it is called in an archive that keeps it at `under`."""
+    """Every file of a folder of the checkout, by its name in an archive that has the folder at `under`."""
     made = {"__pycache__", "_api", "_plots"}  # by the interpreter, and by a build of the site
     found = (path for path in folder.rglob("*") if path.is_file() and not made & set(path.parts))
     return {f"{under}/{path.relative_to(folder).as_posix()}" for path in found}
@@ -70,7 +70,7 @@ def test_sdist_holds_everything(archives: tuple[Path, Path]) -> None:
 
 
 def test_the_release_is_of_one_version(archives: tuple[Path, Path]) -> None:
-    """That of the package, whose changes the changelog has and which is cited."""
+    """The archives, the changelog and the citation file have the package's version."""
     version = re.escape(cudml.__version__)
     assert re.search(rf"^version: {version}$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
     assert re.search(rf"^## {version}\b", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
@@ -86,7 +86,7 @@ def told(archives: tuple[Path, Path]) -> str:
 
 
 def test_extras_are_those_of_users(told: str) -> None:
-    """Besides the two with which one command installs a checkout and what its tests or its site need."""
+    """The other two let one command install a checkout with the needs of its tests or its site."""
     readme = (ROOT / "README.md").read_text()
     table = readme[readme.index("## Install") : readme.index("## Operators")]
     of_users = {name for names in re.findall(r"'\.\[([\w,]+)\]'", table) for name in names.split(",")}
@@ -95,7 +95,7 @@ def test_extras_are_those_of_users(told: str) -> None:
 
 
 def test_the_extra_all_has_every_adapter(told: str) -> None:
-    """Those that users install; CuPy's exclude each other."""
+    """It has the adapters that users install, without CuPy's extras, which exclude each other."""
     needed: dict[str, set[str]] = {}
     for requirement, extra in re.findall(r"^Requires-Dist: (.*); extra == '(\w+)'$", told, re.MULTILINE):
         needed.setdefault(extra, set()).add(requirement)
@@ -105,7 +105,7 @@ def test_the_extra_all_has_every_adapter(told: str) -> None:
 
 
 def test_links_of_the_description_work_on_an_index(told: str) -> None:
-    """Those to files of the repository are text, until it has an address."""
+    """Links to files of the repository are text until the repository has an address."""
     hook = runpy.run_path(str(ROOT / "hatch_build.py"))["for_an_index"]
     readme = (ROOT / "README.md").read_text()
     assert told.endswith(hook(readme, None))
@@ -122,7 +122,7 @@ def test_links_of_the_description_work_on_an_index(told: str) -> None:
 def test_the_demo_runs_from_the_wheel_in_an_empty_environment(
     archives: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    """With NumPy, which is taken from here so that no index is asked."""
+    """NumPy is taken from this environment, so that no index is asked."""
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
     python = tmp_path / "venv/bin/python"
     pip = [python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", archives[1]]

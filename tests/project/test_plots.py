@@ -24,7 +24,7 @@ def test_a_plot_is_of_few_rows_each_with_times() -> None:
 
 
 def test_every_case_is_in_a_plot_measured_or_predicted() -> None:
-    """A new case may need a question, or another pattern, so that none that is behind is left out."""
+    """A new case may need a question or another pattern: no case that is behind may be left out."""
     _, rows = table.read()
     answers = zip(plots.QUESTIONS, PLOTS[-len(plots.QUESTIONS) :], strict=True)
     shown = {(question.operator, case) for question, plot in answers for case in plot.rows}

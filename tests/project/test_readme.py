@@ -21,7 +21,7 @@ _BLOCK = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", re.DOTALL)
 #: Each Python block, with the text block that follows it, if any.
 EXAMPLES = _BLOCK.findall(README)
 
-#: Those of the site's own pages, by page and number.
+#: The Python blocks of the site's own pages, by page and number.
 OF_THE_SITE = {
     f"{path.stem}-{number}": block
     for path in sorted((ROOT / "docs").rglob("*.md"))

@@ -1,7 +1,7 @@
 """The committed table of machine code is that of the kernels, without a GPU.
 
-A row has a hash of all that decides the machine code but the compiler, so a row of earlier kernels is found
-without a compilation. What is compiled is skipped where CuPy, NVRTC or nvdisasm is not installed
+A row has a hash of everything but the compiler that decides the machine code, so a row of earlier kernels is
+found without a compilation. The test that compiles is skipped where CuPy, NVRTC or nvdisasm is not installed
 (`pip install --group nvrtc`), or another NVRTC made the table. It runs with `--architectures some`, after the
 tests of every instance (tests/machine_code/test_instances.py), which leave their facts in the cache: beside
 them, both would compile everything.

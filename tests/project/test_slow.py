@@ -26,7 +26,7 @@ def test_a_place_has_all_that_is_in_it() -> None:
 
 
 def test_a_run_says_why_tests_were_skipped_and_how_long_it_took(tmp_path: Path) -> None:
-    """Of a folder of its own, with this suite's conftest."""
+    """The run is of a folder of its own, with this suite's conftest."""
     (tmp_path / "test_it.py").write_text(
         "import pytest\n\ndef test_one():\n    pytest.skip('no reason')\n\ndef test_another():\n    pass\n"
     )

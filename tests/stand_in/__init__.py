@@ -1,7 +1,7 @@
 """The stand-in for CUDA: what it computes, refuses, orders and records.
 
-The tests are in the process that it is loaded in, so they run with `CUDML_TEST_STAND_IN` set and are skipped
-without.
+The tests run in the process that loads the stand-in, so they are skipped unless `CUDML_TEST_STAND_IN` is
+set.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ def the_stand_in() -> stand_in.StandIn:
 
 
 def kernel(text: str, name: str, **options: Any) -> Any:
-    """A kernel of a text, compiled as any of CuPy's."""
+    """A kernel of a text, compiled like any kernel of CuPy."""
     import cupy
 
     return cupy.RawKernel(text, name, **options)

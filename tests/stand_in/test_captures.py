@@ -19,7 +19,7 @@ GLOBAL, THREAD_LOCAL, RELAXED = range(3)
 def cupy() -> Any:
     import cupy
 
-    cupy.arange(8, dtype=np.int32) * 2 + 1  # whose kernels are built outside of captures
+    cupy.arange(8, dtype=np.int32) * 2 + 1  # builds its kernels outside of captures
     return cupy
 
 

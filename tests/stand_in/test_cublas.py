@@ -68,8 +68,8 @@ def product_of(
     value: float = 1.0,
     operations: tuple[int, int] = (N, N),
 ) -> tuple[np.ndarray, np.ndarray]:
-    """A product of column-major matrices of whole numbers and its expected value; what is between the columns
-    is -1. The first matrix is multiplied by `value`, addresses are moved by `shift` bytes."""
+    """A product of column-major matrices of whole numbers and its expected value; gaps between the columns
+    are -1. The first matrix is multiplied by `value`, addresses are moved by `shift` bytes."""
     import cupy
 
     kind = np.dtype(dtype)
@@ -129,7 +129,7 @@ def test_types_that_are_not_known(library: Any, handle: int) -> None:
 
 
 def test_matrix_that_leaves_its_memory(library: Any, handle: int) -> None:
-    """A pitch for which the memory is too small, in the last column alone."""
+    """The memory is too small for the pitch, in the last column alone."""
     import cupy
 
     one, zero = np.ones(1, np.float32), np.zeros(1, np.float32)
@@ -313,7 +313,7 @@ def test_threads_multiply_with_a_handle_each() -> None:
 
 
 def test_handle_that_threads_share_has_the_stream_that_was_set_last(library: Any, handle: int) -> None:
-    """So products of a thread can be on another's stream: the stand-in shows it by bytes."""
+    """So a thread's product can be on another thread's stream: the stand-in shows this in the bytes."""
     import cupy
 
     if the_stand_in().settings.seed is not None:
@@ -332,7 +332,7 @@ def test_handle_that_threads_share_has_the_stream_that_was_set_last(library: Any
         assert (out.get() == 32).all()
 
 
-#: Two products at the same time on two streams, whose workspaces are one or two.
+#: Two products at the same time on two streams, with one workspace for both or one for each.
 _PROGRAM = """
 import sys
 from proof import stand_in

@@ -70,8 +70,8 @@ def test_number_of_results_that_the_gpu_computes() -> None:
     assert found["v"].get().tolist() == [99]
 
 
-#: Two layers with initial states of one value, of their own, or of the upper layer alone. A value of another
-#: kind between the layers would be ONNX Runtime's.
+#: Two layers with no initial states, with slices of one value, with a value each, or with one for the upper
+#: layer. A value of another kind between the layers would be ONNX Runtime's.
 _STATES = {
     "none": ("", "", ""),
     "one value": ("g0 = Slice(h, zero, one)  g1 = Slice(h, one, two)", "g0", "g1"),
@@ -84,7 +84,7 @@ _STATES = {
 def test_layers_on_top_of_each_other_are_one_launch(
     states: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the second call has other steps, and finds the weights on the GPU."""
+    """Also for a second call, which has fewer steps and finds the weights on the GPU."""
     pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
     from cudml.onnx import stacks
 

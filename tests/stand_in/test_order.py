@@ -1,4 +1,4 @@
-"""Streams and events: work is done as late as it may, so what does not wait sees what was there before."""
+"""Streams and events: work is done as late as it may be, so readers that do not wait see the old values."""
 
 import threading
 from typing import Any
@@ -28,7 +28,7 @@ def cupy() -> Any:
 
 @pytest.fixture
 def array(cupy: Any) -> Any:
-    """Eight elements that are OLD and for which nothing is queued."""
+    """An array of eight OLD elements, for which nothing is queued."""
     made = cupy.full(8, OLD, np.int32)
     cupy.cuda.Device().synchronize()
     return made
@@ -50,7 +50,7 @@ def test_stream_that_does_not_wait_sees_what_was_there(cupy: Any, array: Any) ->
 
 
 def test_stream_that_waits_for_an_event(cupy: Any, array: Any) -> None:
-    """It sees what was queued before the event was recorded, and nothing that was after."""
+    """It sees work queued before the event was recorded, and no work queued after."""
     writer, reader = _stream(cupy), _stream(cupy)
     with writer:
         array.fill(NEW)
@@ -113,7 +113,7 @@ def test_each_thread_has_a_default_stream_of_its_own(cupy: Any, array: Any) -> N
 
 
 def test_a_destroyed_handle_comes_again(cupy: Any, array: Any) -> None:
-    """What was queued on the destroyed stream is not work of the new one."""
+    """Work queued on the destroyed stream is not work of the new one."""
     first = _stream(cupy)
     handle = first.ptr
     with first:

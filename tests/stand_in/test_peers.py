@@ -31,7 +31,7 @@ def _on(number: int, array: np.ndarray) -> Any:
         return made
 
 
-#: A kernel of cuda:0 that adds to memory of cuda:1; each line tells what came of it.
+#: A kernel of cuda:0 that adds to memory of cuda:1; each line tells the outcome.
 _KERNEL = """
 add = cupy.RawKernel(
     'extern "C" __global__ void add(float* a, const float* b) { a[threadIdx.x] += b[threadIdx.x]; }', "add"
@@ -105,7 +105,7 @@ def test_copy_between_gpus_needs_no_access(cupy: Any) -> None:
 
 
 def test_stream_that_waits_for_an_event_of_the_other_gpu(cupy: Any) -> None:
-    """Without the wait, the copy has what was there before."""
+    """Without the wait, the copy has the old values."""
     source, target = _on(1, np.zeros(8, np.int32)), _on(0, np.zeros(8, np.int32))
     with cupy.cuda.Device(1):
         writer = cupy.cuda.Stream(non_blocking=True)
@@ -123,7 +123,7 @@ def test_stream_that_waits_for_an_event_of_the_other_gpu(cupy: Any) -> None:
 def test_each_gpu_computes_on_its_own_memory(current: int, cupy: Any, rng: np.random.Generator) -> None:
     """Whichever is current: kernels, scratch, counters, reports and products are of the arrays' GPU.
 
-    Neither may use memory of the other, whose machine would refuse it.
+    Neither GPU may use the other's memory, which the stand-in would refuse.
     """
     pytest.importorskip("cupy_backends.cuda.libs.cublas", exc_type=ImportError)
     shapes = (3, 2, 4), (1, 24, 4), (1, 24, 8)

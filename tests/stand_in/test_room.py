@@ -16,17 +16,17 @@ from tests.stand_in.test_onnx import session_of
 
 pytestmark = OVER_STAND_IN
 
-#: Multiprocessors by sevens, none of which holds a cluster of eight large blocks; as many as there are.
+#: All 132 multiprocessors in groups of at most seven: no group holds a cluster of eight large blocks.
 SEVENS = (*(7,) * 18, 6)
 
-#: What a row of top-k is computed by, with room: its length, k, what a GPU without room has, and whether a
-#: launch is of that kind.
+#: The launch that computes a row of top-k with room -> the row's length, k, the settings of a GPU without
+#: room, and whether a launch is of that kind.
 KINDS: dict[str, tuple[int, int, dict[str, Any], Callable[[Any], bool]]] = {
     "cluster": (65_536, 2048, {"gpcs": SEVENS}, lambda launch: launch.cluster_blocks > 1),
     "cooperative grid": (32_768, 5000, {"cooperative_blocks": 0}, lambda launch: launch.is_cooperative),
 }
 
-#: Plans are cached by shape, and each call is to be a new one.
+#: Plans are cached by shape, and each call must have a new shape.
 _lengths = itertools.count(0, 64)
 
 

@@ -1,4 +1,4 @@
-"""Other orders by seed: legal ones all, and kernels of two streams are also interleaved."""
+"""Other orders by seed: all are legal, and kernels of two streams are also interleaved."""
 
 import os
 import subprocess

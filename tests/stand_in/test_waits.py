@@ -9,7 +9,7 @@ from tests.stand_in.process import alone
 
 pytestmark = OVER_STAND_IN
 
-#: In the machine's time, which costs a second of this one's; read when a kernel is loaded.
+#: In seconds of the stand-in's machine, which take a second here; read when a kernel is loaded.
 LIMIT = "0.0003"
 
 _HEAD = """
@@ -33,7 +33,7 @@ def other():
     cudml.slice(cupy.zeros((8, 8), np.float32), (0, 0), (4, 4))
 """
 
-#: The error's words between the kernel and what its blocks wait for, and those behind.
+#: The errors of a wait that was given up; the braces stand for `_WAITED` and `_GAVE_UP`.
 _GRU = r"gru/grid\.cu gru_grid<Float32, true, false, true>: {} the states that other blocks send {}"
 _ROW = r"top_k/grid_radix\.cu top_k_grid_radix<UInt32>: {} the other blocks of the row {}"
 _WAITED = rf"block \d+ of 16 waited {LIMIT} s \(CUDML_WAIT_LIMIT\) for"
@@ -52,7 +52,7 @@ def are(lines: list[str], *expected: str) -> bool:
     ids=["gru", "top_k"],
 )
 def test_call_after_a_wait_that_was_given_up(call: str, expected: str) -> None:
-    """Of any function on the GPU, once the kernel has ended. Those after it run, and so does the kernel."""
+    """Once the kernel has ended, any next call on the GPU raises. Later calls run, and so does the kernel."""
     told = alone(
         _HEAD
         + f"""
