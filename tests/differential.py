@@ -398,7 +398,7 @@ def run_cases(
     started = time.monotonic()
     for number in numbers:
         rng = np.random.default_rng((seed, number))
-        # On the CPU: mostly the kernels of a GPU, and at times those that a CPU is given by default.
+        # On the CPU: mostly the kernels of a GPU, and at times a CPU's default kernels.
         warp_lanes = 32 if rng.integers(4) else 1
         with Repeatable(operator, seed, number), emulator.schedule(warp_lanes=warp_lanes):
             CHECKS[operator](rng, device)

@@ -345,7 +345,7 @@ def test_types_that_cudml_lacks_run_on_onnx_runtime() -> None:
         ("layer", "GRU", "ONNX Runtime", "double is not supported"),
     ]
     assert session_of(TYPES.replace("LAYER", layer)).placed == placed
-    # ONNX Runtime takes such a GRU, but computes none on a CPU.
+    # ONNX Runtime accepts a GRU of float64, but does not compute it on a CPU.
     session = session_of(TYPES.replace("LAYER", "z = Neg(w)"))
     assert session.placed == placed[:3]
     a, x = np.array([["p"], ["q"], ["r"], ["s"]], object), np.arange(4, dtype=np.float32)[:, None]

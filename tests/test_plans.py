@@ -57,7 +57,7 @@ def test_parameters_are_packed_as_c_lays_out_a_struct(members: list[tuple[str, i
     st.integers(1, 4),
 )
 def test_arrays_may_be_given_by_their_first_values(members: list[tuple[str, bool]], count: int) -> None:
-    """In any order of their numbers, because a layout is kept."""
+    """The numbers of values come in any order, because the layout for each number is kept."""
     declared = [f"{kind} member{i}" + f"[{count}]" * is_array for i, (kind, is_array) in enumerate(members)]
     struct = ParamStruct(*declared)
 

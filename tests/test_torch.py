@@ -479,7 +479,7 @@ def test_a_symbolic_trace_of_a_layer_alone_says_what_can_be_traced() -> None:
 
 @pytest.mark.parametrize("is_warm", [False, True])
 def test_traces_of_make_fx_see_changed_weights(is_warm: bool) -> None:
-    """As those of PyTorch's layer; with symbolic sizes, they take other sizes."""
+    """As traces of PyTorch's layer do; with symbolic sizes, they take other sizes."""
     layer, x, other = adapter.GRU(INPUTS, HIDDEN), torch.randn(5, 3, INPUTS), torch.randn(7, 2, INPUTS)
     if is_warm:
         layer(x)

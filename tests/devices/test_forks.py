@@ -365,7 +365,7 @@ def test_a_child_forked_beside_a_call_can_load_libraries(is_checked: bool, tmp_p
 
 
 def test_the_runtime_calls_nothing_of_the_dynamic_loader() -> None:
-    """Its locks are not free in a child that is forked during such a call."""
+    """The loader's locks are not free in a child that is forked during a call of it."""
     for is_checked in (False, True):
         names = build.runtime(is_checked=is_checked).read_bytes().split(b"\0")
         assert b"pthread_atfork" in names or b"__register_atfork" in names

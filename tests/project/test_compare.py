@@ -1,4 +1,4 @@
-"""`python -m bench compare`: what is printed of measured and predicted times that are known."""
+"""`python -m bench compare`: its output for known measured and predicted times."""
 
 import re
 from dataclasses import replace

@@ -56,7 +56,7 @@ def test_example_prints_what_the_page_says(code: str, printed: str) -> None:
 
 
 def test_first_example_is_on_the_first_screen() -> None:
-    """With what it is, and the two commands."""
+    """So are the description and the two commands that run cudml and its tests."""
     assert README.index("```python") < README.index("pip install") < README.index("## ")
     assert len(EXAMPLES[0][0].splitlines()) <= 8
     first_screen = README.splitlines()[:40]

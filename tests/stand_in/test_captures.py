@@ -1,4 +1,4 @@
-"""Graphs: what is captured is done at each launch of the graph, and what CUDA forbids in a capture fails."""
+"""Graphs: captured work is done at each launch of the graph, and calls that a capture forbids fail."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

@@ -132,7 +132,7 @@ def test_cluster_that_no_part_of_the_gpu_has_room_for(monkeypatch: pytest.Monkey
 
 
 def test_cooperative_grid_that_is_not_resident() -> None:
-    """Of 1024 threads two blocks fit on each of 132 multiprocessors."""
+    """Two blocks of 1024 threads fit on each of 132 multiprocessors."""
     import cupy
     from cupy.cuda import driver
 

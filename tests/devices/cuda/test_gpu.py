@@ -147,7 +147,7 @@ def test_long_stretch_is_copied_in_the_order_of_its_stream(gpu: cuda.CudaDevice,
     values = np.arange(long + 8, dtype=np.float32)
     with stream:
         a = cupy.empty(long + 8, np.float32)
-        # A kernel copies what is not on whole words.
+        # A kernel copies bytes that are not whole words.
         for first, size in ((0, long), (1, 1 << 16 if stand_in.loaded() else long), (4, long)):
             a.data.memset_async(0xEE, a.nbytes)
             a.set(values)

@@ -188,7 +188,7 @@ def test_graphs_go_with_their_program_while_they_run(gpu: cuda.CudaDevice, strea
 
 @on_a_gpu
 def test_other_memory_at_the_same_addresses_is_computed(gpu: cuda.CudaDevice, stream: Any) -> None:
-    """Nothing keeps the memory of a former call; what is there now is read and written."""
+    """Nothing keeps the memory of a former call; a call reads and writes the memory that is there now."""
     import cupy
 
     program = gpu.load(counting_plan(TIMES))
@@ -208,7 +208,7 @@ def test_other_memory_at_the_same_addresses_is_computed(gpu: cuda.CudaDevice, st
 @on_a_gpu
 @pytest.mark.parametrize("which", ["given", "current", "handle", "legacy"])
 def test_graphs_are_ordered_with_the_callers_stream(gpu: cuda.CudaDevice, stream: Any, which: str) -> None:
-    """What is queued before them comes first, what is queued after them last."""
+    """Work queued before the graphs comes first, work queued after them last."""
     import cupy
 
     program, arrays = gpu.load(counting_plan(TIMES)), Arrays(gpu, 3)

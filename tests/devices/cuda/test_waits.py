@@ -67,7 +67,7 @@ class SharedDevice:
     ("fits", "function"), [([40], "gru_grid"), ([100, 7], "gru_products"), ([0], "gru_products")]
 )
 def test_plan_shrinks_until_its_blocks_fit(fits: list[int], function: str) -> None:
-    """As under MPS or in a part of a GPU, and where kernels differ in how many of their blocks fit."""
+    """As under MPS or in a part of a GPU, also where kernels differ in how many of their blocks fit."""
     least = fits[-1]
     desc = gru_of(7, 1, 1024)
 
