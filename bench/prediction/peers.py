@@ -85,7 +85,7 @@ def main(operator: str, names: Sequence[str]) -> None:
 
 
 def run_all(launches: Sequence[Launch]) -> None:
-    """Run launches, some of which read the indices that others wrote.
+    """Run launches in order: a launch may read indices that an earlier launch wrote.
 
     The launches of the most blocks run only the blocks by which a time is predicted, which have the same
     elements in each of these launches. The other launches run whole.

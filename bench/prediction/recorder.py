@@ -12,7 +12,7 @@ from proof.sass.launch import Buffer, Launch, run
 from proof.sass.rates import H200, Gpu
 
 #: Launches of more blocks a multiprocessor are sampled, because blocks that start late share nothing with
-#: those that started first.
+#: the first blocks.
 _JOINT_WAVES = 8
 #: The machine keeps the registers of every block of a run, 300 KB each.
 _BLOCKS_AT_ONCE = 1024

@@ -137,7 +137,7 @@ def overridden(sess_options: Any, model: onnx.ModelProto) -> dict[str, int]:
 def checked_providers(
     providers: Sequence[Any] | None, provider_options: Sequence[Any] | None
 ) -> list[tuple[str, dict[str, Any]]]:
-    """The providers, each with its options; those that ONNX Runtime lacks are left out, with a warning."""
+    """The providers with their options; providers that ONNX Runtime lacks are left out, with a warning."""
     available = onnxruntime.get_available_providers()
     if providers is None:
         if provider_options is not None:

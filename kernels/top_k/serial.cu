@@ -25,8 +25,8 @@ constexpr UInt32 kMaxStretch = 2048;
 // A list is full soon if more than 1 in kSteepness elements passes the floor. In random order, fewer than 1
 // in 3 pass, because a list holds three times k or more before it is cut.
 constexpr UInt64 kSteepness = 2;
-// If more elements of a group pass the floor, all elements of the group are visited, not only those that
-// pass.
+// If more elements of a group pass the floor, all elements of the group are visited, not only the passing
+// elements.
 constexpr UInt32 kMaxSparse = 10;
 
 struct SerialStorage {

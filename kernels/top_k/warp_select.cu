@@ -19,9 +19,9 @@ constexpr int kThreads = kWarps * kWarpSize;
 
 // A unit is kUnit neighbouring elements; a lane has kUnits of them. The k units with the largest maxima (the
 // lower index if equal) contain all results, because their k maxima rank before every element of the other
-// units. Among the elements of these units, only those that reach the smallest of the maxima can be results:
-// few more than k. The network that finds the k-th maximum is made for a k of kFirst: as many units may be
-// chosen.
+// units. An element of these units can be a result only if it reaches the smallest of the maxima, as few more
+// than k do. The network that finds the k-th maximum is made for a k of kFirst, so that up to kFirst units
+// are chosen.
 template <class Word, int kLanes, int kUnits, int kUnit, int kFirst>
 struct Shape {
   static constexpr int kCapacity = kLanes * kUnits * kUnit;

@@ -97,7 +97,7 @@ def run_plan(plan: Plan, operands: Mapping[str, np.ndarray]) -> dict[str, Buffer
     """Run every step completely; returns the buffers of operands and workspaces with the written data.
 
     `operands` are one-dimensional arrays of bytes by member. Workspaces have all bits set before the run,
-    except those that are left zero: these must be zero before and after it.
+    except workspaces that are left zero: these must be zero before and after it.
     """
     buffers = {
         name: Buffer(operands[name], is_output=name in plan.outputs or not plan.outputs)

@@ -206,7 +206,7 @@ def _input(dtype: str, count: int) -> np.ndarray:
 
 
 def jumps(rows: Iterable[Row[Point]]) -> Iterator[str]:
-    """Neighbours on a line, one of which takes much longer than its size explains."""
+    """Neighbours on a line with a difference in time that their sizes do not explain."""
     yield from _jumps(rows, "row_length")
     yield from _jumps(rows, "k")
 

@@ -222,7 +222,7 @@ class _Makers(NamedTuple):
 
     `launch_alone` takes a kernel's function, grid, block, shared bytes and last arguments, `copy_alone` a
     prepared copy. `all_steps` takes prepared steps, the numbers of the operands that they write, and the
-    bytes and the offsets of the workspaces, first those in scratch, then those that are left zero.
+    bytes and the offsets of the workspaces, first workspaces in scratch, then workspaces left zero.
     """
 
     launch_alone: Callable[[Any, tuple[int, ...], tuple[int, ...], int, tuple[Any, ...]], Program]

@@ -93,8 +93,8 @@ struct Rates {
   double pipe_clocks[kNumPipes];  // for which an instruction of a warp keeps its partition's pipe
   double latency[kNumPipes];      // of instructions whose result is waited for with a scoreboard
   double sectors_per_clock;       // that the first-level cache looks up
-  // Of the first-level cache and of a partition's pipe, for each line of an access beyond those that the same
-  // bytes side by side would need.
+  // Clocks of the first-level cache and of a partition's pipe, for each line of an access beyond the lines
+  // that the same bytes side by side would need.
   double clocks_per_line_more, pipe_clocks_per_line_more;
   double shared_queue;  // wavefronts that wait for shared storage while more are issued
   double cache_latency, l2_latency, memory_latency;

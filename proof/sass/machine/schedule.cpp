@@ -186,7 +186,7 @@ class Run {
     }
   }
 
-  // Chooses the lanes of a warp that run next: those at the current place, else those that are behind.
+  // Chooses the lanes of a warp that run next: the lanes at the current place, else the lanes behind it.
   void prepare(Warp& warp) {
     const Mask running = warp.in(Wait::kNone);
     Turn& turn = warp.turn;

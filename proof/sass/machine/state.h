@@ -15,7 +15,7 @@ constexpr uint32_t kClusterBarrier = 16;
 struct Access {
   int num_sectors = 0;  // of global memory
   uint64_t sectors[kLanes];
-  int num_lines_more = 0;  // of global memory, beyond those that neighbouring bytes would need
+  int num_lines_more = 0;  // of global memory, beyond the lines that neighbouring bytes would need
   int wavefronts = 0;      // of shared storage
   bool is_store = false, is_strong = false, is_atomic = false;
   int updates = 0;         // of the word that most lanes update

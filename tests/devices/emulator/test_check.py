@@ -104,7 +104,7 @@ EASILY_MISTAKEN: dict[str, tuple[int, dict[str, object]]] = {
     "cleared_and_copied_in_one_go": (1, {}),
 }
 
-#: Compilers that the other tests do not use, and what is missing if they are not installed.
+#: Compilers that the other tests do not use; a test is skipped if its compiler is not installed.
 OTHER_COMPILERS = [
     pytest.param(
         "clang++", marks=pytest.mark.skipif(not shutil.which("clang++"), reason="clang++ is not installed")

@@ -157,7 +157,7 @@ def test_lengths_and_outputs_in_any_order(
     ],
 )
 def test_nothing_behind_the_length_is_read(path: str, k: int, rng: np.random.Generator) -> None:
-    """Elements past a row's length are not loaded, though there are more of them than of those that count."""
+    """Elements past a row's length are not loaded, though they outnumber the counted elements."""
     x, lengths = rng.random((3, 1000), np.float32), np.array([[5], [0], [90]])
     if path in ("columns", "thread_list"):
         x, lengths = x.T.copy(), lengths.T

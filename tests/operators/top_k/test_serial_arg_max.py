@@ -83,7 +83,7 @@ def test_rows_apart(word: str, rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "int64"])
 def test_ragged_rows_and_columns(dtype: str, rng: np.random.Generator) -> None:
-    """Lengths of 0, of the axis and past it; elements past a row's length rank before those that count."""
+    """Lengths of 0, of the axis and past it; elements past a row's length rank before the counted ones."""
     x = rng.integers(0, 3, (70, 700)).astype(dtype)
     lengths = rng.integers(0, 800, (70, 1))
     lengths[:4, 0] = 0, 1, 700, 800

@@ -12,7 +12,7 @@ namespace simt {
 
 namespace {
 
-// The runtime's own functions run on a driver's stack, including those that make error texts, but no kernel.
+// The runtime's own functions run on a driver's stack, with the functions for error texts, but no kernel.
 constexpr size_t kDriverStackBytes = 256 << 10;
 
 // The first function on a driver's stack.
