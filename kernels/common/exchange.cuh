@@ -43,35 +43,26 @@ struct TaggedFloats {
   }
 };
 
-// A half, and the lower 16 bits of the number; equal tags are 65536 exchanges apart.
-struct TaggedHalves {
+// Two neighbouring values of a 16-bit floating-point type, and a tag of one bit in place of bit 14 of both.
+// That bit of a number below 2 is 0, and states of a GRU are hardly ever larger. A word with other values has
+// the tag in its lower half only, and its values are in words of their own, of TaggedFloats.
+//
+// An exchange has another tag than the one before it in the same buffer, or zeroed memory. This suffices if
+// every word is sent in every exchange, and read by the same threads: these find exchange e or e - 2.
+struct TaggedPairs {
   using Word = UInt32;
-  using Words = WordQuad;
-  using Value = UInt16;
-  static constexpr int kNumWords = 4;
+  static constexpr int kNumValues = 2;
+  static constexpr UInt32 kTagBits = 0x40004000;
+  // Bits of a word without its tag: it has not come; its values are in other words.
+  static constexpr UInt32 kIsMissing = 0x4000;
+  static constexpr UInt32 kIsElsewhere = 0x40000000;
 
-  __device__ __forceinline__ static Words load(const Word* address) {
-    return load_quad_relaxed(address);
+  __device__ __forceinline__ static UInt32 tag_bits(UInt32 tag) {
+    return ((tag + 1) & 2) * (kTagBits / 2);
   }
-  __device__ __forceinline__ static Value value_of(float number) {
-    return half_bits_from_float(number);
-  }
-  __device__ __forceinline__ static Word word(Value value, UInt32 tag) { return tag << 16 | value; }
-  static constexpr UInt32 kTagBits = 0xffff0000;
-  __device__ __forceinline__ static UInt32 difference(Word word, UInt32 tag) {
-    return word ^ tag << 16;
-  }
-  // The values in order, two in a word.
-  __device__ __forceinline__ static uint2 pairs(const Words& from) {
-    const UInt32* words = from.words;
-    return {__byte_perm(words[0], words[1], 0x5410), __byte_perm(words[2], words[3], 0x5410)};
-  }
-};
-
-// A bfloat16, and the lower 16 bits of the number.
-struct TaggedBFloats : TaggedHalves {
-  __device__ __forceinline__ static Value value_of(float number) {
-    return bfloat_bits_from_float(number);
+  __device__ __forceinline__ static bool fits(UInt32 values) { return (values & kTagBits) == 0; }
+  __device__ __forceinline__ static Word word(UInt32 values, UInt32 tag) {
+    return (fits(values) ? values : kIsElsewhere) ^ tag_bits(tag);
   }
 };
 

@@ -104,6 +104,16 @@ __device__ __forceinline__ WordPair load_pair_relaxed(const UInt64* address) {
   return v;
 }
 
+// As for words of 64 bits, at a multiple of 8 bytes.
+__device__ __forceinline__ uint2 load_pair_relaxed(const UInt32* address) {
+  uint2 v;
+  asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];"
+               : "=r"(v.x), "=r"(v.y)
+               : "l"(address)
+               : "memory");
+  return v;
+}
+
 struct WordQuad {
   UInt32 words[4];
 };

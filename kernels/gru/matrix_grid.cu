@@ -26,14 +26,20 @@ constexpr int kSumStride = kRoundBatch + 1;
 template <class Element>
 struct MatrixFormat;
 template <>
-struct MatrixFormat<Float16> : TaggedHalves {
+struct MatrixFormat<Float16> : TaggedPairs {
+  __device__ __forceinline__ static UInt32 value_of(float number) {
+    return half_bits_from_float(number);
+  }
   __device__ __forceinline__ static MatrixSums add(MatrixRows rows, MatrixColumns columns,
                                                    MatrixSums sums) {
     return multiply_add(rows, columns, sums);
   }
 };
 template <>
-struct MatrixFormat<BFloat16> : TaggedBFloats {
+struct MatrixFormat<BFloat16> : TaggedPairs {
+  __device__ __forceinline__ static UInt32 value_of(float number) {
+    return bfloat_bits_from_float(number);
+  }
   // A template, because architectures that lack the instruction compile this file, too.
   template <class Sums>
   __device__ __forceinline__ static Sums add(MatrixRows rows, MatrixColumns columns, Sums sums) {
@@ -43,9 +49,9 @@ struct MatrixFormat<BFloat16> : TaggedBFloats {
 
 // A block has `kTiles` tiles of rows of each gate, and if kIsAlone, one round of sequences. A step, or
 // half a step if the layer is not linear before reset, takes the sequences of the group in rounds of
-// eight. The states of a round come from the blocks of the group as words with a tag, 16 bytes a lane,
-// in the order of a matrix instruction's operand: each warp loads those of its own columns. While a
-// round is multiplied, the states of the next are under way.
+// eight. The states of a round come from the blocks of the group as words of two, in tiles that have the
+// order of a matrix instruction's operand: each warp loads those of its own columns. While a round is
+// multiplied, the states of the next are under way.
 //
 // In every step a thread has the same hidden unit of the same sequence of each round, an item. Sequences
 // that have ended go on: the other blocks wait for their states, but nothing that is computed from them is
@@ -54,6 +60,13 @@ template <class Element, bool kStandard, bool kLinearBeforeReset, int kTiles, bo
 struct MatrixBlock {
   using Format = MatrixFormat<Element>;
   using Word = typename Format::Word;
+  using Single = TaggedFloats;
+  // Bytes of exchanged states: of a sequence's units of a tile, and of a tile of a round.
+  static constexpr int kStateBytes = sizeof(Word) / Format::kNumValues;
+  static constexpr int kRowBytes = kTileColumns * kStateBytes;
+  static constexpr int kTileBytes = kRoundBatch * kRowBytes;
+  // Exchanged states from a chunk to the next one.
+  static constexpr int kChunkStates = kGridWarps * kTileBytes / kStateBytes;
   static constexpr int kUnits = kTiles * kTileRows;
   static constexpr int kBlockTiles = kNumGates * kTiles;
   static constexpr int kRegisterChunks = kRegisterTiles / kBlockTiles;
@@ -67,21 +80,25 @@ struct MatrixBlock {
   GridPart part;
   Patience patience;
 
+  // The first chunks; if they alternate, the odd ones of the first kLoadedChunks.
   MatrixRows registers[kRegisterChunks][kBlockTiles];
-  // By chunk, tile and thread: the first num_stored_chunks in shared storage, the others in global memory.
+  // The other chunks, by chunk, tile and thread: the first num_stored_chunks in shared storage, the others in
+  // global memory.
   MatrixRows* stored;
   MatrixRows* overflow;
   float* inputs;    // of a thread's item in the next turn: gate, thread
   float* items;     // round, thread
   float* partials;  // parity of the turn, warp, gate and unit, sequence
 
-  // Byte offsets in `exchange`, for the first round and exchanges with even numbers: of the first word that a
-  // lane loads of the first sequence, and of the word that a thread sends. Exchanges with odd numbers are
-  // buffer_bytes later.
+  // Words of exchanges with even numbers, by group, round, tile of units, sequence and unit; those with odd
+  // numbers, buffer_bytes later; then words of single states in the same order. The offsets are for even
+  // numbers and the first round: of the word of the first sequence that a lane loads first, and of the state
+  // that a thread sends.
   char* exchange;
   UInt32 lane_bytes;
   UInt32 item_bytes;
   UInt32 buffer_bytes;
+  UInt32 round_bytes;
   // Chunks in which the warp has a tile of states.
   int num_tiles;
   // Sequences of the group, and the rounds in which the thread has an item.
@@ -93,7 +110,7 @@ struct MatrixBlock {
   float update;
 
   // States of the next chunks, if they have been asked for, and inputs of the next turn to be finished.
-  WordQuad loaded[kLoadedChunks];
+  MatrixColumns loaded[kLoadedChunks];
   bool are_loaded;
   FloatCopies<kNumGates, false> copies;
 
@@ -127,9 +144,9 @@ struct MatrixBlock {
   }
 
   __device__ __forceinline__ int hidden() const { return layer.params.hidden_size; }
-  // Words of a row of an exchange: a warp loads whole tiles, so the block with the last unit fills its row.
-  __device__ __forceinline__ int row_words() const {
-    return (hidden() + kTileColumns - 1) / kTileColumns * kTileColumns;
+  // Tiles of exchanged states: whole ones are loaded, so the block with the last unit fills its tile.
+  __device__ __forceinline__ int num_unit_tiles() const {
+    return (hidden() + kTileColumns - 1) / kTileColumns;
   }
   __device__ __forceinline__ int num_chunks() const {
     return (hidden() + kChunkColumns - 1) / kChunkColumns;
@@ -137,9 +154,14 @@ struct MatrixBlock {
   __device__ __forceinline__ int num_rounds() const {
     return kIsAlone ? 1 : (num_sequences + kRoundBatch - 1) / kRoundBatch;
   }
-  // Bytes from the words of the first sequence to those of another one.
-  __device__ __forceinline__ UInt32 bytes_to(UInt32 tag, int sequence) const {
-    return (tag & 1 ? buffer_bytes : 0) + sequence * (row_words() * sizeof(Word));
+  // Bytes from the words of the first round to those of another one.
+  __device__ __forceinline__ UInt32 bytes_to(UInt32 tag, int round) const {
+    return (tag & 1 ? buffer_bytes : 0) + round * round_bytes;
+  }
+  // The word of a single state, which is at these bytes in a word of two.
+  __device__ __forceinline__ Single::Word* single_word(UInt32 bytes) const {
+    const Int64 place = bytes / kStateBytes;
+    return reinterpret_cast<Single::Word*>(exchange + 2 * static_cast<Int64>(buffer_bytes)) + place;
   }
 
   // The first of four neighbouring columns that a lane has of its warp's tile of a chunk. A matrix
@@ -179,6 +201,16 @@ struct MatrixBlock {
     return {{upper.x, lower.x, upper.y, lower.y}};
   }
 
+  // Whether the first chunks of weights are in shared storage and in registers by turns, so that one is read
+  // while the one before it is multiplied. Products are added in the order of the chunks in any case.
+  __device__ __forceinline__ bool alternate() const {
+    return kLoadedChunks == 2 * kRegisterChunks && num_chunks() >= kLoadedChunks;
+  }
+  __device__ __forceinline__ int register_chunk(int i) const { return alternate() ? 2 * i + 1 : i; }
+  __device__ __forceinline__ int stored_chunk(int i) const {
+    return alternate() && i < kRegisterChunks ? 2 * i : kRegisterChunks + i;
+  }
+
   __device__ __forceinline__ void load_weights() {
     // Whether four weights of all rows of R can be loaded as a whole.
     const bool is_aligned =
@@ -193,10 +225,11 @@ struct MatrixBlock {
   template <bool kIsAligned>
   __device__ __forceinline__ void load_tiles() {
 #pragma unroll
-    for (int chunk = 0; chunk < kRegisterChunks; ++chunk) {
+    for (int i = 0; i < kRegisterChunks; ++i) {
+      const int chunk = register_chunk(i);
 #pragma unroll
       for (int tile = 0; tile < kBlockTiles; ++tile) {
-        if (chunk < num_chunks()) registers[chunk][tile] = load_tile<kIsAligned>(tile, chunk);
+        if (chunk < num_chunks()) registers[i][tile] = load_tile<kIsAligned>(tile, chunk);
       }
     }
     for (int m = 0; m < num_chunks() - kRegisterChunks; ++m) {
@@ -208,7 +241,7 @@ struct MatrixBlock {
       // All tiles are in flight before the first is waited for.
 #pragma unroll
       for (int tile = 0; tile < kBlockTiles; ++tile) {
-        tiles[tile] = load_tile<kIsAligned>(tile, kRegisterChunks + m);
+        tiles[tile] = load_tile<kIsAligned>(tile, stored_chunk(m));
       }
 #pragma unroll
       for (int tile = 0; tile < kBlockTiles; ++tile) {
@@ -219,8 +252,8 @@ struct MatrixBlock {
 
   // ---- States.
 
-  // A lane's words of a turn: those of chunk `c` are c * kChunkColumns after the first. A lane whose column
-  // of the operand has no sequence takes the last one's; its products are not used.
+  // A lane's words of a turn, in the first chunk. A lane whose column of the operand has no sequence takes
+  // the last one's; its products are not used.
   struct Source {
     UInt32 bytes;
     UInt32 tag;
@@ -228,12 +261,13 @@ struct MatrixBlock {
 
   __device__ __forceinline__ Source source_of(const Turn& turn) const {
     const int row = static_cast<int>(threadIdx.x) % kWarpSize / 4;
-    const int sequence = min(turn.round * kRoundBatch + row, num_sequences - 1);
-    return {lane_bytes + bytes_to(turn.tag, sequence), turn.tag};
+    const int last_row = num_sequences - 1 - turn.round * kRoundBatch;
+    return {lane_bytes + bytes_to(turn.tag, turn.round) + min(row, last_row) * kRowBytes, turn.tag};
   }
-  __device__ __forceinline__ WordQuad load_chunk(const Source& from, int chunk) const {
-    const UInt32 bytes = from.bytes + chunk * (kChunkColumns * sizeof(Word));
-    return Format::load(reinterpret_cast<const Word*>(exchange + bytes));
+  __device__ __forceinline__ MatrixColumns load_chunk(const Source& from, int chunk) const {
+    const char* address = exchange + from.bytes + chunk * (kChunkStates * kStateBytes);
+    const uint2 words = load_pair_relaxed(reinterpret_cast<const Word*>(address));
+    return {{words.x, words.y}};
   }
 
   // Calls use(exists), where exists(i) is whether chunk `chunk` + i is loaded; for 512 and 1024 columns, this
@@ -264,36 +298,80 @@ struct MatrixBlock {
   // Matrix instructions wait for all lanes.
   __device__ __forceinline__ void receive(MatrixColumns (&columns)[kLoadedChunks],
                                           const Source& from, int chunk) {
+    const UInt32 tag_bits = Format::tag_bits(from.tag);
+    const auto values = [&](int i, int word) { return loaded[i].words[word] ^ tag_bits; };
+    UInt32 any;  // bits of all words without their tags
     by_count(chunk, [&](auto exists) {
-      const auto missing = [&](int i) {
-        return differences<Format>(loaded[i], Format::kNumWords, from.tag);
-      };
       // If the thread has given up, the states are unspecified.
       patience.wait(
           kWaitForStates,
           [&] {
-            UInt32 any = 0;
+            any = 0;
 #pragma unroll
             for (int i = 0; i < kLoadedChunks; ++i) {
               if (!exists(i)) break;
-              any |= missing(i);
+              any |= values(i, 0) | values(i, 1);
             }
-            return any == 0;
+            return (any & Format::kIsMissing) == 0;
           },
           [&] {
 #pragma unroll
             for (int i = 0; i < kLoadedChunks; ++i) {
               if (!exists(i)) break;
-              if (missing(i) != 0) loaded[i] = load_chunk(from, chunk + i);
+              if (((values(i, 0) | values(i, 1)) & Format::kIsMissing) != 0) {
+                loaded[i] = load_chunk(from, chunk + i);
+              }
             }
           });
 #pragma unroll
       for (int i = 0; i < kLoadedChunks; ++i) {
         if (!exists(i)) break;
-        const uint2 pairs = Format::pairs(loaded[i]);
-        columns[i] = {{pairs.x, pairs.y}};
+        columns[i] = {{values(i, 0), values(i, 1)}};
       }
     });
+    if ((any & Format::kIsElsewhere) != 0) receive_singles(columns, from, chunk);
+  }
+
+  // Takes the states above 2 or NaN, and their neighbours, in the chunks from `chunk` on: they have words of
+  // their own.
+  __device__ __forceinline__ void receive_singles(MatrixColumns (&columns)[kLoadedChunks],
+                                                  const Source& from, int chunk) {
+    const Single::Word* address = single_word(from.bytes) + chunk * kChunkStates;
+    UInt32 left = 0;  // a bit for each chunk with such states
+#pragma unroll
+    for (int i = 0; i < kLoadedChunks; ++i) {
+      if (chunk + i >= num_tiles) break;
+      if (!Format::fits(columns[i].words[0] | columns[i].words[1])) left |= 1u << i;
+    }
+    const auto take = [&] {
+#pragma unroll
+      for (int i = 0; i < kLoadedChunks; ++i) {
+        if ((left >> i & 1) == 0) continue;
+        UInt32 missing = 0;
+        UInt32 values[2];
+#pragma unroll
+        for (int word = 0; word < 2; ++word) {
+          values[word] = columns[i].words[word];
+          if (Format::fits(values[word])) continue;
+          const Single::Words words =
+              Single::load(address + i * kChunkStates + word * Single::kNumWords);
+          missing |= differences<Single>(words, Single::kNumWords, from.tag);
+          float2 states;
+          Single::unpack(words, &states.x);
+          values[word] = Format::value_of(states.x) | Format::value_of(states.y) << 16;
+        }
+        if (missing != 0) continue;
+        columns[i] = {{values[0], values[1]}};
+        left ^= 1u << i;
+      }
+    };
+    patience.wait(
+        kWaitForStates,
+        [&] {
+          take();
+          return left == 0;
+        },
+        [] {});
   }
 
   // The gates kFirst to kLast - 1 of a turn: the warp's part of the products with its columns. If the next
@@ -301,6 +379,7 @@ struct MatrixBlock {
   template <int kFirst, int kLast>
   __device__ __forceinline__ void multiply(const Turn& turn, const Turn& next, bool is_sent,
                                            float* sums_of_turn) {
+    if (num_tiles <= 0) return;
     constexpr int kFirstTile = kFirst * kTiles;
     constexpr int kLastTile = kLast * kTiles;
     MatrixSums sums[kBlockTiles];
@@ -318,16 +397,20 @@ struct MatrixBlock {
         load(source_of(next), 0);
       }
     };
+    // The products of loaded chunk `i`.
     const auto add = [&](const MatrixRows& rows, int i, int tile) {
       sums[tile] = Format::add(rows, columns[i], sums[tile]);
     };
-    // Adds the products of the loaded chunks from number `begin` on, with weights from `kept` on; the first
-    // loaded chunk is `chunk`. In each call, and so in each access, it is known whether the weights are in
-    // shared storage.
-    const auto add_kept = [&](const MatrixRows* kept, int chunk, auto begin) {
+    const auto add_rows = [&](const MatrixRows(&rows)[kBlockTiles], int i) {
+#pragma unroll
+      for (int tile = kFirstTile; tile < kLastTile; ++tile) add(rows[tile], i, tile);
+    };
+    // The products of the loaded chunks from number `begin` on, with weights from `kept` on. In each call,
+    // and so in each access, it is known whether the weights are in shared storage.
+    const auto add_kept = [&](const MatrixRows* kept, auto begin, auto exists) {
 #pragma unroll
       for (int i = begin.value; i < kLoadedChunks; ++i) {
-        if (chunk + i >= num_tiles) break;
+        if (!exists(i)) break;
 #pragma unroll
         for (int tile = kFirstTile; tile < kLastTile; ++tile) {
           add(kept[((i - begin.value) * kBlockTiles + tile) * kGridThreads + threadIdx.x], i, tile);
@@ -336,24 +419,46 @@ struct MatrixBlock {
     };
 
     if (!are_loaded) load(from, 0);
-    receive_chunks(0);
+    if (alternate()) {
+      MatrixRows next_rows[kBlockTiles];
+      const auto load_rows = [&](int i) {
 #pragma unroll
-    for (int i = 0; i < kRegisterChunks; ++i) {
-      if (i >= num_tiles) break;
+        for (int tile = kFirstTile; tile < kLastTile; ++tile) {
+          next_rows[tile] = stored[(i * kBlockTiles + tile) * kGridThreads + threadIdx.x];
+        }
+      };
+      // The first weights come while the states are waited for.
+      load_rows(0);
+      receive_chunks(0);
 #pragma unroll
-      for (int tile = kFirstTile; tile < kLastTile; ++tile) add(registers[i][tile], i, tile);
+      for (int i = 0; i < kRegisterChunks; ++i) {
+        add_rows(next_rows, 2 * i);
+        if (i + 1 < kRegisterChunks) load_rows(i + 1);
+        // A warp lacks at most the last chunk.
+        if (i + 1 < kRegisterChunks || 2 * i + 1 < num_tiles) add_rows(registers[i], 2 * i + 1);
+      }
+    } else {
+      receive_chunks(0);
+      by_count(0, [&](auto exists) {
+#pragma unroll
+        for (int i = 0; i < kRegisterChunks; ++i) {
+          if (!exists(i)) break;
+          add_rows(registers[i], i);
+        }
+        add_kept(stored, Constant<kRegisterChunks>(), exists);
+      });
     }
-    add_kept(stored, 0, Constant<kRegisterChunks>());
 #pragma unroll 1
     for (int chunk = kLoadedChunks; chunk < num_tiles; chunk += kLoadedChunks) {
       receive_chunks(chunk);
+      const auto exists = [&](int i) { return chunk + i < num_tiles; };
       const int m = chunk - kRegisterChunks;
       const int num_stored = layer.params.num_stored_chunks;
       if (m < num_stored) {
-        add_kept(stored + m * kBlockTiles * kGridThreads, chunk, Constant<0>());
+        add_kept(stored + m * kBlockTiles * kGridThreads, Constant<0>(), exists);
       } else {
-        add_kept(overflow + static_cast<Int64>(m - num_stored) * kBlockTiles * kGridThreads, chunk,
-                 Constant<0>());
+        add_kept(overflow + static_cast<Int64>(m - num_stored) * kBlockTiles * kGridThreads,
+                 Constant<0>(), exists);
       }
     }
     are_loaded = is_sent;
@@ -367,6 +472,17 @@ struct MatrixBlock {
         const int unit = tile % kTiles * kTileRows + lane / 4 + i / 2 * 8;
         sums_of_turn[sum_place(warp, tile / kTiles, lane % 4 * 2 + i % 2, unit)] =
             sums[tile].values[i];
+      }
+    }
+  }
+
+  // The sums of a warp without columns stay 0.
+  __device__ __forceinline__ void clear_sums() {
+    const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
+    const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+    for (int parity = 0; parity < 2; ++parity) {
+      for (int i = lane; i < sum_place(1, 0, 0, 0); i += kWarpSize) {
+        partials[parity * kRoundSums + sum_place(warp, 0, 0, 0) + i] = 0.0f;
       }
     }
   }
@@ -389,10 +505,17 @@ struct MatrixBlock {
     return part.first_sequence + (round * kRoundBatch + item_row());
   }
 
-  __device__ __forceinline__ void send(UInt32 tag, int round, float value) const {
-    const UInt32 bytes = item_bytes + bytes_to(tag, round * kRoundBatch);
-    store_relaxed(reinterpret_cast<Word*>(exchange + bytes),
-                  Format::word(Format::value_of(value), tag));
+  // Sends the state of the thread's item of a round, if it `exists`. All threads of the warp call this,
+  // because the thread of an even unit sends a word for the next one, too; both have an item, or neither.
+  __device__ __forceinline__ void send(UInt32 tag, int round, float state, bool exists) const {
+    const UInt32 value = Format::value_of(state);
+    const UInt32 values = value | __shfl_xor_sync(kFullMask, value, 1) << 16;
+    if (!exists) return;
+    const UInt32 bytes = item_bytes + bytes_to(tag, round);
+    if (threadIdx.x % 2 == 0) {
+      store_relaxed(reinterpret_cast<Word*>(exchange + bytes), Format::word(values, tag));
+    }
+    if (!Format::fits(values)) store_relaxed(single_word(bytes), Single::word(state, tag));
   }
 
   __device__ __forceinline__ float& state_of(int round) {
@@ -405,11 +528,13 @@ struct MatrixBlock {
   __device__ __forceinline__ void start_items() {
 #pragma unroll
     for (int gate = 0; gate < kNumGates; ++gate) inputs[gate * kGridThreads + threadIdx.x] = 0.0f;
-    for (int round = 0; round < item_rounds; ++round) {
+    for (int round = 0; round < num_rounds(); ++round) {
+      const bool exists = round < item_rounds;
       const int unit = item_unit();
-      const float first = unit < hidden() ? layer.initial_state(sequence_of(round), unit) : 0.0f;
+      const float first =
+          exists && unit < hidden() ? layer.initial_state(sequence_of(round), unit) : 0.0f;
       state_of(round) = first;
-      send(1, round, first);
+      send(1, round, first, exists);
     }
   }
 
@@ -434,10 +559,11 @@ struct MatrixBlock {
     return {slots[0], slots[kGridThreads], slots[2 * kGridThreads]};
   }
 
-  // The gates kFirst to kLast - 1 of the thread's item in a turn, from the sums of all warps.
+  // The gates kFirst to kLast - 1 of the thread's item in a turn, from the sums of all warps; returns what
+  // the other blocks multiply next.
   template <int kFirst, int kLast>
-  __device__ __forceinline__ void finish_item(const Turn& turn, const GateInputs& input,
-                                              const float* sums_of_turn, UInt32 num_steps) {
+  __device__ __forceinline__ float finish_item(const Turn& turn, const GateInputs& input,
+                                               const float* sums_of_turn) {
     float products[kLast - kFirst];
 #pragma unroll
     for (int gate = kFirst; gate < kLast; ++gate) {
@@ -455,7 +581,7 @@ struct MatrixBlock {
     if constexpr (!kLinearBeforeReset && kFirst == kUpdate) {
       const UpdateAndReset gates = step_gates<kStandard>(activations, input, biases, products);
       update_of(turn.round) = gates.update;
-      send(turn.tag + 1, turn.round, gates.reset * state_now);
+      return gates.reset * state_now;
     } else {
       if constexpr (kLinearBeforeReset) {
         state_now =
@@ -464,7 +590,7 @@ struct MatrixBlock {
         state_now = step_candidate<kStandard>(activations, input, biases, products[0],
                                               update_of(turn.round), state_now);
       }
-      if (turn.step + 1 < num_steps) send(turn.tag + 1, turn.round, state_now);
+      return state_now;
     }
   }
 
@@ -477,13 +603,14 @@ struct MatrixBlock {
   __device__ __forceinline__ void finish(const Turn& turn, const float* sums_of_turn,
                                          UInt32 num_steps) {
     const GateInputs input = fetched_inputs();
+    float state = 0.0f;
     if (has_item(turn)) {
       by_gates(turn, [&](auto first, auto last) {
-        finish_item<first.value, last.value>(turn, input, sums_of_turn, num_steps);
+        state = finish_item<first.value, last.value>(turn, input, sums_of_turn);
       });
-    } else if (turn.round < item_rounds && after(turn, num_steps).exists) {
-      send(turn.tag + 1, turn.round, 0.0f);
     }
+    const bool is_last = turn.step + 1 == num_steps && (kLinearBeforeReset || is_second_half(turn));
+    send(turn.tag + 1, turn.round, state, turn.round < item_rounds && !is_last);
   }
 
   // Stores the state of a turn that is finished: no other thread waits for this.
@@ -546,19 +673,24 @@ struct MatrixBlock {
   }
 
   __device__ __forceinline__ void run() {
-    num_tiles = (row_words() - lane_column(0) / kTileColumns * kTileColumns + kChunkColumns - 1) /
-                kChunkColumns;
+    num_tiles = (num_unit_tiles() - static_cast<int>(threadIdx.x) / kWarpSize + kGridWarps - 1) /
+                kGridWarps;
     num_sequences = static_cast<int>(part.num_sequences);
     const int left = num_sequences - item_row();
-    const bool has_items = item_row() < kRoundBatch && left > 0 && item_unit() < row_words();
+    const bool has_items =
+        item_row() < kRoundBatch && left > 0 && item_unit() < num_unit_tiles() * kTileColumns;
     item_rounds = has_items ? (left + kRoundBatch - 1) / kRoundBatch : 0;
     const GruParams& params = layer.params;
-    const UInt32 first_row =
-        static_cast<UInt32>(layer.direction * params.batch_size + part.first_sequence);
-    const UInt32 rows = static_cast<UInt32>(params.num_directions * params.batch_size);
-    buffer_bytes = rows * row_words() * sizeof(Word);
-    lane_bytes = (first_row * row_words() + lane_column(0)) * sizeof(Word);
-    item_bytes = ((first_row + item_row()) * row_words() + item_unit()) * sizeof(Word);
+    const UInt32 group_rounds =
+        static_cast<UInt32>((params.group_batch + kRoundBatch - 1) / kRoundBatch);
+    round_bytes = num_unit_tiles() * kTileBytes;
+    const UInt32 group_bytes = group_rounds * round_bytes;
+    const UInt32 first_byte = blockIdx.x / params.num_shards * group_bytes;
+    buffer_bytes = params.num_directions * params.num_groups * group_bytes;
+    const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
+    lane_bytes = first_byte + warp * kTileBytes + lane_column(0) % kTileColumns * kStateBytes;
+    item_bytes = first_byte + item_unit() / kTileColumns * kTileBytes + item_row() * kRowBytes +
+                 item_unit() % kTileColumns * kStateBytes;
 
     const int end_unit = min(part.first_unit + kUnits, hidden());
     layer.store_padding(part.first_sequence, part.num_sequences, part.first_unit, end_unit,
@@ -566,6 +698,7 @@ struct MatrixBlock {
     start_items();
     biases = item_unit() < hidden() ? layer.load_biases(item_unit()) : GateBiases();
     load_weights();
+    if (num_tiles <= 0) clear_sums();
     run_steps(layer.longest(part.first_sequence, part.num_sequences));
   }
 };

@@ -180,11 +180,11 @@ def four_dimensional(name: str, array: np.ndarray) -> TensorDesc:
 
 
 def stale_workspace(device: Device, chosen: Any) -> Any:
-    """A temporary resource in which every exchanged word claims to be a NaN of the state after step 1."""
+    """A temporary resource whose exchanged words claim to be of exchange 1: a NaN each, or a pair of 1.5."""
     if not chosen.temporary_bytes:
         return None
-    is_half = chosen.steps[-1].function == "gru_matrix_grid"
-    word = np.uint32(1 << 16 | 0x7FFF) if is_half else np.uint64(1 << 32 | 0x7FC0_0000)
+    is_paired = chosen.steps[-1].function == "gru_matrix_grid"
+    word = np.uint32(0x4000_4000 | 0x3E00_3E00) if is_paired else np.uint64(1 << 32 | 0x7FC0_0000)
     words = to_device(device, np.full(chosen.temporary_bytes // word.itemsize, word))
     return words.view(np.uint8)
 

@@ -44,6 +44,8 @@ INT = DataType.INT32
 WIDEST = ExtendedType.BITS128
 BIDIRECTIONAL = RecurrentNetworkDirection.BIDIRECTIONAL
 OTHERS = (Activation.hard_sigmoid(0.2, 0.5), Activation.softsign())
+#: Candidates of both signs, about half of which are above 2.
+STEEP = (Activation.hard_sigmoid(0.2, 0.5), Activation.linear(3.0, 0.5))
 
 CASES = {
     "thread list": Case(top_k((300, 21), 3), "thread_list"),
@@ -296,6 +298,15 @@ CASES = {
         "matrix_grid",
         replace(GPU, num_multiprocessors=65, shared_bytes_per_block=36864),
         length=1,
+    ),
+    "gru by matrix instructions, chunks by turns": Case(
+        gru(1, 1, 1, 1000, data_type=DataType.FLOAT16),
+        "matrix_grid",
+        replace(GPU, num_multiprocessors=32),
+        length=1,
+    ),
+    "gru by matrix instructions, states above 2": Case(
+        gru(3, 9, 1, 40, data_type=DataType.FLOAT16, activations=STEEP), "matrix_grid"
     ),
     "gru by matrix instructions, many sequences": Case(
         gru(3, 27, 1, 20, data_type=DataType.FLOAT16), "matrix_grid", TWO

@@ -9,9 +9,9 @@ from cudml.operators.choice import numbers_of
 from cudml.operators.gru.layer import (
     COUNTED_BYTES,
     EXCHANGED_BYTES,
-    MATRIX_EXCHANGED_BYTES,
     MATRIX_ROUND_BATCH,
     NUM_GATES,
+    PAIRED_BYTES,
     QUAD,
     STEP_UNITS,
     Layer,
@@ -183,7 +183,7 @@ def matrix_clocks(shape: Shape, layer: Layer, t: Clocks) -> int:
     num_rounds = ceil_div(shape.group_batch, MATRIX_ROUND_BATCH)
     num_exchanges = 1 if layer.linear_before_reset else 2
     sequences = min(shape.group_batch, MATRIX_ROUND_BATCH)
-    gathered = sequences * layer.hidden_size * MATRIX_EXCHANGED_BYTES // t.l2_bytes
+    gathered = sequences * layer.hidden_size * PAIRED_BYTES // t.l2_bytes
     product = shape.num_chunks * shape.chunk_pieces // WARP_LANES * t.matrix_instruction
     product += shape.num_stored_chunks * shape.chunk_bytes // _SHARED_BYTES_PER_CLOCK
     product += shape.num_overflow_chunks * shape.chunk_bytes // t.l2_bytes

@@ -5,8 +5,9 @@ from cudml.operators.gru.layer import (
     COUNTED_BYTES,
     EXCHANGED_BYTES,
     EXCHANGED_STATES,
-    MATRIX_EXCHANGED_BYTES,
-    MATRIX_EXCHANGED_STATES,
+    MATRIX_ROUND_BATCH,
+    MATRIX_TILE_COLUMNS,
+    PAIRED_BYTES,
     QUAD,
     Layer,
     Shape,
@@ -58,7 +59,7 @@ def grid_steps(layer: Layer, places: Places, limits: Limits, shape: Shape | None
 def matrix_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
     """A cooperative launch as in `grid_steps`, with matrix instructions."""
     shape = fitting(matrix_shape, layer, limits)
-    exchange = (_exchange(layer, MATRIX_EXCHANGED_BYTES, MATRIX_EXCHANGED_STATES),)
+    exchange = (_matrix_exchange(layer, shape),)
     overflow = overflow_of(layer, shape)
     buffers = (*tensors_of(layer, places), *names_of(exchange), *names_of(overflow))
     launch = recurrence_launch(layer, shape, "matrix_grid", buffers, shape.thread_units, shape.is_fixed)
@@ -69,6 +70,13 @@ def _exchange(layer: Layer, state_bytes: int, load_states: int) -> Workspace:
     """Two buffers of states that take turns; rows are padded to whole loads of `load_states` states."""
     rows = layer.num_directions * layer.batch_size
     return Workspace("exchange", 2 * rows * state_bytes * round_up(layer.hidden_size, load_states))
+
+
+def _matrix_exchange(layer: Layer, shape: Shape) -> Workspace:
+    """Two buffers of whole rounds and tiles of states in pairs, then two of states alone."""
+    num_rounds = layer.num_directions * shape.num_groups * ceil_div(shape.group_batch, MATRIX_ROUND_BATCH)
+    states = num_rounds * MATRIX_ROUND_BATCH * round_up(layer.hidden_size, MATRIX_TILE_COLUMNS)
+    return Workspace("exchange", 2 * states * (PAIRED_BYTES + EXCHANGED_BYTES))
 
 
 def _counted_exchange(layer: Layer, shape: Shape) -> Workspace:

@@ -72,7 +72,8 @@ MATRIX_TILE_ROWS = 16
 MATRIX_TILES = (1, 2)
 # From this compute capability on, two tiles and several rounds take more registers than a thread has.
 MATRIX_ONE_TILE_CAPABILITY = 120
-MATRIX_CHUNK_COLUMNS = 16 * GRID_WARPS
+MATRIX_TILE_COLUMNS = 16
+MATRIX_CHUNK_COLUMNS = MATRIX_TILE_COLUMNS * GRID_WARPS
 MATRIX_REGISTER_TILES = 24
 MATRIX_LOADED_CHUNKS = 8
 MATRIX_ROUND_BATCH = 8
@@ -88,12 +89,11 @@ ROWS_BATCH = 6
 SERIAL_ROWS = 3
 SERIAL_BIAS_ROWS = 4
 
-# kernels/common/exchange.cuh: bytes of a state with the number of its exchange; rows are padded to a multiple
-# of these states, those of one load or of a tile.
+# kernels/common/exchange.cuh: bytes of a state with the number of its exchange, alone and in a pair; states
+# of a load, whose multiple rows are padded to.
 EXCHANGED_BYTES = 8
+PAIRED_BYTES = 2
 EXCHANGED_STATES = 2
-MATRIX_EXCHANGED_BYTES = 4
-MATRIX_EXCHANGED_STATES = 16
 
 # kernels/gru/round_grid.cuh: bytes of a state and of a count, both in whole quads; of a hidden unit's biases;
 # of the update gate and state of an item between two half steps.
@@ -173,14 +173,15 @@ CONSTANTS: dict[str, Constants] = {
         *_LAYER_CONSTANTS,
         *_GRID_CONSTANTS,
         ("kTileRows", MATRIX_TILE_ROWS),
+        ("kTileColumns", MATRIX_TILE_COLUMNS),
         ("kChunkColumns", MATRIX_CHUNK_COLUMNS),
         ("kRegisterTiles", MATRIX_REGISTER_TILES),
         ("kLoadedChunks", MATRIX_LOADED_CHUNKS),
         ("kRoundBatch", MATRIX_ROUND_BATCH),
         ("kSumStride", MATRIX_ROUND_BATCH + 1),
         ("sizeof(MatrixRows)", MATRIX_PIECE_BYTES),
-        ("sizeof(TaggedHalves::Word)", MATRIX_EXCHANGED_BYTES),
-        ("kTileColumns", MATRIX_EXCHANGED_STATES),
+        ("sizeof(TaggedFloats::Word)", EXCHANGED_BYTES),
+        ("sizeof(TaggedPairs::Word) / TaggedPairs::kNumValues", PAIRED_BYTES),
     ),
     "serial": (
         *_LAYER_CONSTANTS,

@@ -326,6 +326,50 @@ def test_saturating_inputs(device: Device, rng: np.random.Generator, path, linea
     )
 
 
+@pytest.mark.parametrize("dtype", dtypes_of("matrix_grid"))
+@both_orders
+def test_states_above_2(device: Device, rng: np.random.Generator, dtype, linear_before_reset):
+    """Blocks exchange such states in words of their own: one of a pair, both or neither."""
+    options = Options(BIDIRECTIONAL, linear_before_reset)
+    arrays = random_layer(rng, (4, 10, 1, 37), options, dtype=dtype, path="matrix_grid")
+    h0 = arrays.h0 * rng.choice([0.1, 4], arrays.h0.shape)
+    h0[:, 1] = rng.uniform(-1, 1, h0[:, 1].shape)
+    arrays = replace(arrays, h0=h0.astype(dtype))
+    got = run_gru(device, arrays, options, path="matrix_grid")
+    assert_as_precise_as_numpy(got, arrays, options)
+
+
+@both_orders
+def test_chunks_in_registers_and_shared_storage_by_turns(
+    device: Device, rng: np.random.Generator, linear_before_reset
+):
+    """Blocks of two tiles of 1000 units keep every other chunk of weights in shared storage; of one, none."""
+    options = Options(FORWARD, linear_before_reset)
+    path = "matrix_grid"
+    arrays = random_layer(rng, (2, 1, 1, 1000), options, path=path)
+    plans: list[Plan] = []
+
+    def keep(chosen: Plan) -> Plan:
+        plans.append(chosen)
+        return chosen
+
+    two, one = (
+        run_gru(
+            device,
+            arrays,
+            options,
+            path=path,
+            limits=replace(device.limits, num_multiprocessors=blocks, shared_bytes_per_block=232448),
+            change=keep,
+        )
+        for blocks in (32, 63)
+    )
+    assert [chosen.steps[-1].template[3] for chosen in plans] == [2, 1]
+    assert_as_precise_as_numpy(two, arrays, options)
+    for name in two:
+        assert_identical(two[name], one[name])
+
+
 @every_path
 @both_orders
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

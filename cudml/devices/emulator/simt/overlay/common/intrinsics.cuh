@@ -78,6 +78,11 @@ __device__ __forceinline__ WordPair load_pair_relaxed(const UInt64* address) {
           __atomic_load_n(address + 1, __ATOMIC_RELAXED)};
 }
 
+__device__ __forceinline__ uint2 load_pair_relaxed(const UInt32* address) {
+  return {__atomic_load_n(address, __ATOMIC_RELAXED),
+          __atomic_load_n(address + 1, __ATOMIC_RELAXED)};
+}
+
 struct WordQuad {
   UInt32 words[4];
 };
