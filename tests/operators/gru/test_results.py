@@ -75,8 +75,8 @@ def test_each_output_alone_is_the_same(device: Device, rng: np.random.Generator,
         assert_identical(alone[name], both[name])
 
 
-#: Around the sizes of a thread's units, a warp's units, a chunk of columns of either kernel, and more
-#: than one pass.
+#: Around the sizes of a thread's units, a warp's units, a chunk of columns of each kernel, and more than one
+#: pass.
 HIDDEN_SIZES = (1, 2, 7, 8, 31, 33, 96, 97, 100, 129, 257)
 
 
