@@ -29,8 +29,7 @@ struct TaggedFloats {
   __device__ __forceinline__ static Word word(Value value, UInt32 tag) {
     return static_cast<UInt64>(tag) << 32 | __float_as_uint(value);
   }
-  // Words have the tag if no bit of their differences is among these.
-  static constexpr UInt32 kTagBits = 0xffffffff;
+  // 0 if the word has the tag.
   __device__ __forceinline__ static UInt32 difference(Word word, UInt32 tag) {
     return static_cast<UInt32>(word >> 32) ^ tag;
   }
@@ -76,5 +75,5 @@ __device__ __forceinline__ UInt32 differences(const typename Format::Words& from
   for (int i = 0; i < Format::kNumWords; ++i) {
     found |= i < num_words ? Format::difference(from.words[i], tag) : 0;
   }
-  return found & Format::kTagBits;
+  return found;
 }

@@ -114,20 +114,6 @@ __device__ __forceinline__ uint2 load_pair_relaxed(const UInt32* address) {
   return v;
 }
 
-struct WordQuad {
-  UInt32 words[4];
-};
-
-// Four neighbouring words at a multiple of 16 bytes, each as if loaded on its own.
-__device__ __forceinline__ WordQuad load_quad_relaxed(const UInt32* address) {
-  WordQuad v;
-  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.words[0]), "=r"(v.words[1]), "=r"(v.words[2]), "=r"(v.words[3])
-               : "l"(address)
-               : "memory");
-  return v;
-}
-
 // Makes earlier writes visible to the host, too, in memory that it shares.
 __device__ __forceinline__ void store_release_system(UInt32* address, UInt32 value) {
   asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");

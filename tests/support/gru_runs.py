@@ -180,7 +180,7 @@ def four_dimensional(name: str, array: np.ndarray) -> TensorDesc:
 
 
 def stale_workspace(device: Device, chosen: Any) -> Any:
-    """A temporary resource whose exchanged words claim to be of exchange 1: a NaN each, or a pair of 1.5."""
+    """A temporary resource whose exchanged words claim to be of exchange 1: NaN, or pairs of wrong states."""
     if not chosen.temporary_bytes:
         return None
     is_paired = chosen.steps[-1].function == "gru_matrix_grid"

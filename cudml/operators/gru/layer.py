@@ -90,7 +90,7 @@ SERIAL_ROWS = 3
 SERIAL_BIAS_ROWS = 4
 
 # kernels/common/exchange.cuh: bytes of a state with the number of its exchange, alone and in a pair; states
-# of a load, whose multiple rows are padded to.
+# of a load; rows are padded to whole loads.
 EXCHANGED_BYTES = 8
 PAIRED_BYTES = 2
 EXCHANGED_STATES = 2

@@ -13,7 +13,7 @@ from tests.support.params import params_of
 #: Blocks of whole warps, whose lanes make pairs.
 NUM_BLOCKS, NUM_THREADS, NUM_ROUNDS = 4, 32, 9
 
-#: Kernel -> the type of what is exchanged, and words for each number.
+#: Kernel -> type of the exchanged numbers, words for each of them.
 RINGS = {"ring_of_floats": (np.float32, 3), "ring_of_pairs": (np.float16, 5)}
 
 

@@ -27,8 +27,7 @@ struct Floats {
   }
 };
 
-// A half for each word of `singles`. Words of neighbours are pairs in the first half of that memory, as large
-// as if each half had a word.
+// Pairs of neighbouring halves from `words` on; after num_words words, each half of 2 and more alone.
 struct Pairs {
   UInt64* words;
   int num_words;

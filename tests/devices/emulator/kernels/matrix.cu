@@ -27,8 +27,9 @@ __global__ void product(const UInt16* a, const UInt16* b, float* out, Params par
   for (int i = 0; i < 4; ++i) out[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = sums.values[i];
 }
 
-// Every thread copies four words.
-__global__ void quads(const UInt32* x, UInt32* out, Params params) {
-  const WordQuad quad = load_quad_relaxed(x + 4 * threadIdx.x);
-  for (int i = 0; i < 4; ++i) out[4 * threadIdx.x + i] = quad.words[i];
+// Every thread copies two words.
+__global__ void pairs(const UInt32* x, UInt32* out, Params params) {
+  const uint2 pair = load_pair_relaxed(x + 2 * threadIdx.x);
+  out[2 * threadIdx.x] = pair.x;
+  out[2 * threadIdx.x + 1] = pair.y;
 }

@@ -83,16 +83,6 @@ __device__ __forceinline__ uint2 load_pair_relaxed(const UInt32* address) {
           __atomic_load_n(address + 1, __ATOMIC_RELAXED)};
 }
 
-struct WordQuad {
-  UInt32 words[4];
-};
-
-__device__ __forceinline__ WordQuad load_quad_relaxed(const UInt32* address) {
-  WordQuad v;
-  for (int i = 0; i < 4; ++i) v.words[i] = __atomic_load_n(address + i, __ATOMIC_RELAXED);
-  return v;
-}
-
 __device__ __forceinline__ void store_release_system(UInt32* address, UInt32 value) {
   __atomic_store_n(address, value, __ATOMIC_RELEASE);
 }
