@@ -80,8 +80,6 @@ class Call:
         The loaded program, which takes operands: inputs first.
     plan : Plan or None
         The plan that `launch` runs, if it runs one plan; its workspace has `temporary_bytes`.
-    takes_operands : bool
-        Whether `run` takes operands of the launched program in place of arrays.
     """
 
     has_place: ClassVar[bool] = False
@@ -97,10 +95,11 @@ class Call:
     plan: Plan | None
     _good: Recent[tuple[int, ...], bool] | None = None
 
-    def __post_init__(self) -> None:
+    @property
+    def takes_operands(self) -> bool:
+        """Whether `run` takes operands of the launched program in place of arrays."""
         is_one_plan = self.plan is not None or self.launch is launch_nothing
-        self.takes_operands = is_one_plan and not self.packed
-        self.first_mask = self.masks[0]
+        return is_one_plan and not self.packed
 
     @property
     def is_launch(self) -> bool:
@@ -271,7 +270,7 @@ class ArrayFunction:
                     return None
                 address, layout = place_of(inputs[0])
                 call = self.calls.get((options, layout))
-                if call is None or address & call.first_mask:
+                if call is None or address & call.masks[0]:
                     return None
             else:
                 addresses, key = [], [options]
@@ -364,7 +363,7 @@ class ArrayFunction:
                     return None
                 operand, held = made
                 call = self.calls.get((options, operand.layout))
-                if call is None or not call.takes_operands or operand.ptr & call.first_mask:
+                if call is None or not call.takes_operands or operand.ptr & call.masks[0]:
                     return None
                 operands, is_held, shared = (operand,), held is not None, held or {operand.ptr: operand}
             else:
@@ -403,7 +402,7 @@ class ArrayFunction:
     def _call_for(
         self, given: Arguments, places: Sequence[tuple[int, Layout]], options: Any, place: Any = None
     ) -> Call:
-        """The planned call for plain arrays; a new call is kept under the key of the lookup.
+        """The planned call for plain arrays, or a new one.
 
         `places` are the addresses and the layouts of the arrays.
         """
@@ -415,15 +414,18 @@ class ArrayFunction:
             key = call = None
         if call is None or not call.takes(addresses):
             request = self.check(given, *options, *((place,) if self.call.has_place else ()))
-            call = self._loaded(request, given.device, addresses, layouts)
-            if key is not None:
-                self.calls[key] = call
+            call = self._loaded(request, given.device, addresses, layouts, key)
         return call
 
     def _loaded(
-        self, request: Request, device: Device, addresses: Sequence[int], layouts: Sequence[Layout]
+        self,
+        request: Request,
+        device: Device,
+        addresses: Sequence[int],
+        layouts: Sequence[Layout],
+        key: Hashable | None,
     ) -> Call:
-        """A new call for checked arguments, its plan loaded.
+        """A new call for checked arguments, its plan loaded; kept under the key of the lookup, if it has one.
 
         Raises ValueError if an output overlaps another array, or an array is misaligned.
         """
@@ -468,7 +470,10 @@ class ArrayFunction:
         packed = [copy(row) for row in rows] if converts and desc is not None else []
         for row in packed:
             row.array = None  # the cache must not keep the array alive
-        return self.call(device, count, (*masks,), boxes, make_outputs, packed, request.places, launch, plan)
+        call = self.call(device, count, (*masks,), boxes, make_outputs, packed, request.places, launch, plan)
+        if key is not None:
+            self.calls[key] = call
+        return call
 
 
 def _key(options: Any, addresses: Sequence[int], layouts: Sequence[Layout]) -> tuple[Any, ...]:

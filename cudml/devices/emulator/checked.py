@@ -68,7 +68,7 @@ def _available_bytes() -> int | None:
 
 def load_checked(plan: Plan) -> "CheckedProgram":
     """Compile and load the instrumented kernels of a plan."""
-    return CheckedProgram(plan, load_kernels(plan, is_checked=True))
+    return CheckedProgram(plan, load_kernels(plan, is_checked=True).steps)
 
 
 class CheckedProgram:

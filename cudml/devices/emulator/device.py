@@ -13,7 +13,7 @@ from numpy.ma import MaskedArray
 from cudml.devices.emulator import library_steps, meter
 from cudml.devices.emulator import schedule as schedules
 from cudml.devices.emulator.checked import load_checked
-from cudml.devices.emulator.launch import PreparedSteps, load_kernels, prepared_steps
+from cudml.devices.emulator.launch import PreparedSteps, load_kernels
 from cudml.devices.emulator.schedule import Schedule, chosen_schedule
 from cudml.devices.exchange import Exported
 from cudml.devices.interface import Array, Layout, Program
@@ -168,13 +168,13 @@ def _loaded(plan: Plan) -> Program:
     """
     is_checked = current_schedule().check or meter.current() is not None
     checked = load_checked(plan) if is_checked else None
-    steps = None if is_checked else load_kernels(plan)
+    loaded = None if is_checked else load_kernels(plan)
     # A call pops its steps and appends them again when it is done; a call that raises drops them. Pop and
     # append are atomic, so there is no lock, which would have to survive forks.
     free: list[PreparedSteps] = []
 
     def run(operands: Sequence[Array], workspace: Array | None, stream: Any = None, shift: int = 0) -> None:
-        nonlocal checked, steps
+        nonlocal checked, loaded
         if stream is not None:
             refuse_stream(stream)
         schedule = current_schedule()
@@ -187,8 +187,8 @@ def _loaded(plan: Plan) -> Program:
         except IndexError:
             prepared = None
         if prepared is None or prepared.schedule is not schedule:
-            steps = steps or load_kernels(plan)
-            prepared = prepared_steps(plan, steps, schedule)
+            loaded = loaded or load_kernels(plan)
+            prepared = loaded.prepared(schedule)
         addresses = prepared.addresses
         for number, operand in enumerate(operands):
             addresses[number] = pointers[id(operand) // POINTER_BYTES + PLACE]

@@ -2,7 +2,7 @@
 
 import ctypes
 import os
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -71,14 +71,17 @@ def _compile(launch: KernelLaunch, is_checked: bool) -> _Loaded:
     return _Loaded(module, function, runtime)
 
 
-def load_kernels(plan: Plan, *, is_checked: bool = False) -> list["Kernel | LibraryStep"]:
-    """The steps of a plan, its kernels loaded; kernels that are not cached are compiled concurrently."""
-    launches = [
-        (step, (step.instance, is_checked), step.params.pack())
-        for step in plan.steps
-        if isinstance(step, KernelLaunch)
-    ]
-    missing = {key: launch for launch, key, _ in launches if key not in _loaded}
+def load_kernels(plan: Plan, *, is_checked: bool = False) -> "LoadedPlan":
+    """Read a plan and load its kernels; those that are not cached are compiled concurrently."""
+    launches, missing = [], {}
+    for step in plan.steps:
+        if isinstance(step, KernelLaunch):
+            key = step.instance, is_checked
+            launches.append((step, key, step.params.pack()))
+            if key not in _loaded:
+                missing[key] = step
+    workspaces, zeros = plan.offsets(), plan.offsets(left_zero=True)
+    workspace_bytes, zero_bytes = plan.temporary_bytes, plan.zero_bytes
     if missing:
         try:
             found = build_together(lambda launch: _compile(launch, is_checked), missing.values())
@@ -86,7 +89,8 @@ def load_kernels(plan: Plan, *, is_checked: bool = False) -> list["Kernel | Libr
             cache_files.folder.warn()
         _loaded.update(zip(missing, found, strict=True))
     kernels = iter([Kernel(launch, _loaded[key], is_checked, params) for launch, key, params in launches])
-    return [next(kernels) if isinstance(step, KernelLaunch) else step for step in plan.steps]
+    steps = [next(kernels) if isinstance(step, KernelLaunch) else step for step in plan.steps]
+    return LoadedPlan(steps, plan.operands, workspaces, zeros, workspace_bytes, zero_bytes)
 
 
 class BufferTable:
@@ -244,20 +248,32 @@ class PreparedSteps:
     workspace_bytes: int
 
 
-def prepared_steps(plan: Plan, steps: Sequence[Kernel | LibraryStep], schedule: Schedule) -> PreparedSteps:
-    """Prepare the loaded steps of a plan to be run by a schedule, by one call at a time."""
-    offsets, zero_offsets = plan.offsets(), plan.offsets(left_zero=True)
-    num_bytes, zeros = plan.temporary_bytes, np.zeros(plan.zero_bytes, np.uint8)
-    buffers = BufferTable((*plan.operands, *offsets, *zero_offsets))
-    first = len(plan.operands)
-    for number, offset in enumerate(zero_offsets.values(), first + len(offsets)):
-        buffers.addresses[number] = address_of(zeros) + offset
-    runs = tuple(
-        step.prepared(buffers, schedule) if isinstance(step, Kernel) else _library_run(step, buffers)
-        for step in steps
-    )
-    workspaces = tuple(enumerate(offsets.values(), first))
-    return PreparedSteps(schedule, buffers.addresses, runs, zeros, workspaces, num_bytes)
+@dataclass(slots=True)
+class LoadedPlan:
+    """The steps of a plan, kernels loaded, and the places of its buffers: calls do not read the plan again.
+
+    `workspaces` and `zeros` are the plan's `offsets`, in scratch and in memory that is left zero.
+    """
+
+    steps: Sequence[Kernel | LibraryStep]
+    operands: tuple[str, ...]
+    workspaces: Mapping[str, int]
+    zeros: Mapping[str, int]
+    workspace_bytes: int
+    zero_bytes: int
+
+    def prepared(self, schedule: Schedule) -> PreparedSteps:
+        """The steps, prepared to be run by a schedule, by one call at a time."""
+        buffers = BufferTable((*self.operands, *self.workspaces, *self.zeros))
+        first, zeros = len(self.operands), np.zeros(self.zero_bytes, np.uint8)
+        for number, offset in enumerate(self.zeros.values(), first + len(self.workspaces)):
+            buffers.addresses[number] = address_of(zeros) + offset
+        runs = tuple(
+            step.prepared(buffers, schedule) if isinstance(step, Kernel) else _library_run(step, buffers)
+            for step in self.steps
+        )
+        workspaces = tuple(enumerate(self.workspaces.values(), first))
+        return PreparedSteps(schedule, buffers.addresses, runs, zeros, workspaces, self.workspace_bytes)
 
 
 def _library_run(step: LibraryStep, buffers: BufferTable) -> Callable[[], None]:
