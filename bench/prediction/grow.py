@@ -16,7 +16,7 @@ from bench.prediction.scan import Choosing, Point, Row
 from bench.prediction.tune import MOST_KNOWN, costs_of
 from cudml.operators import tree
 from cudml.operators.path import Choice, Path
-from cudml.operators.tree import Node, Question, Ranked, Tree
+from cudml.operators.tree import Node, Ranked, Tree
 from cudml.plans import Limits
 from proof.sass.plan import HOPPER
 
@@ -146,7 +146,7 @@ def _root(grown: Any, costs: np.ndarray, names: Sequence[str]) -> Node:
     """The root of scikit-learn's tree, in which leaves that take the same path first are one."""
 
     def ranked(cost: np.ndarray) -> Ranked:
-        return tuple(names[path] for path in np.argsort(cost, kind="stable")[:_MOST_RANKED])
+        return Ranked(names[path] for path in np.argsort(cost, kind="stable")[:_MOST_RANKED])
 
     def below(place: int) -> tuple[Node, np.ndarray]:
         if grown.children_left[place] < 0:
@@ -155,9 +155,9 @@ def _root(grown: Any, costs: np.ndarray, names: Sequence[str]) -> Node:
             below, (grown.children_left[place], grown.children_right[place])
         )
         cost = low_cost + high_cost
-        if not isinstance(low, Question) and not isinstance(high, Question) and low[0] == high[0]:
+        if isinstance(low, Ranked) and isinstance(high, Ranked) and low[0] == high[0]:
             return ranked(cost), cost
         bound = float(f"{grown.threshold[place]:.6g}")
-        return Question(int(grown.feature[place]), bound, low, high), cost
+        return (int(grown.feature[place]), bound, low, high), cost
 
     return below(0)[0]

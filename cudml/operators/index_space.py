@@ -6,9 +6,8 @@ from the innermost (fastest) to the outermost, the reverse of a tensor's order.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import repeat
 from math import gcd
-from operator import floordiv, mul
+from operator import floordiv
 from typing import NamedTuple
 
 #: The widest item a kernel moves at once, in bytes.
@@ -62,7 +61,7 @@ def merged(dimensions: Iterable[Dimension]) -> tuple[Dimension, ...]:
     result: list[Dimension] = []
     for outer in dimensions:
         inner = result[-1] if result else None
-        if inner and outer.strides == tuple(map(mul, inner.strides, repeat(inner.size))):
+        if inner and outer.strides == tuple([stride * inner.size for stride in inner.strides]):
             result[-1] = Dimension(inner.size * outer.size, inner.strides)
         else:
             result.append(outer)
@@ -156,7 +155,7 @@ def magic_division(divisor: int, word_bits: int) -> tuple[int, int]:
     "Division by Invariant Integers using Multiplication", PLDI 1994, section 4.
     """
     shift = (divisor - 1).bit_length()
-    multiplier = ((1 << word_bits) * ((1 << shift) - divisor)) // divisor + 1
+    multiplier = (((1 << shift) - divisor) << word_bits) // divisor + 1
     return multiplier, shift
 
 
@@ -172,6 +171,9 @@ def divisions_of(sizes: Iterable[int], count: int) -> Divisions:
     """How numbers below `count` are divided by each of the sizes."""
     is_wide = count >= MAX_NARROW_COUNT
     word_bits = 64 if is_wide else 32
-    pairs = [magic_division(size, word_bits) for size in sizes]
-    multipliers, shifts = zip(*pairs, strict=True) if pairs else ((), ())
-    return Divisions(is_wide, multipliers, shifts)
+    multipliers, shifts = [], []
+    for size in sizes:
+        multiplier, shift = magic_division(size, word_bits)
+        multipliers.append(multiplier)
+        shifts.append(shift)
+    return Divisions(is_wide, tuple(multipliers), tuple(shifts))

@@ -149,9 +149,8 @@ def index_values(space: Space, *, reach: int = 0, **units: int) -> dict[str, Val
     sizes = tuple([dimension.size for dimension in dimensions])
     divisions = divisions_of(sizes, max(prod(sizes), reach))
     values: dict[str, Value] = {"sizes": sizes, "multipliers": divisions.multipliers}
-    by_operand = zip(*[dimension.strides for dimension in dimensions], strict=True)
-    for (name, unit), strides in zip(units.items(), by_operand, strict=True):
-        values[name] = strides if unit == 1 else tuple([stride * unit for stride in strides])
+    for operand, (name, unit) in enumerate(units.items()):
+        values[name] = tuple([dimension.strides[operand] * unit for dimension in dimensions])
     values["shifts"] = divisions.shifts
     values["num_dimensions"] = len(sizes)
     values["is_wide"] = int(divisions.is_wide)

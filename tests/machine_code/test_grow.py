@@ -84,7 +84,7 @@ def test_a_path_that_cannot_is_not_the_first() -> None:
     tree = by_tree.grown(rows, draw)
     root, *leaves = tree.nodes()
     assert [leaf[0] for leaf in leaves] == ["short", "long"]
-    assert 50 <= root.bound < 51
+    assert 50 <= root[1] < 51
 
 
 def test_a_device_without_a_path_takes_another() -> None:

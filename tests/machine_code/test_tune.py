@@ -15,7 +15,7 @@ from bench.prediction.scans import top_k
 from bench.prediction.tune import MOST_KNOWN, ByNumbers, Tuning
 from cudml.operators import choice, tree
 from cudml.operators.path import Choice, Path
-from cudml.operators.tree import Question, Tree, tree_of
+from cudml.operators.tree import Ranked, Tree, tree_of
 from cudml.plans import Limits
 
 
@@ -157,7 +157,8 @@ def test_the_command_grows_a_tree_that_chooses_better(
     scan = replace(scan_of("top_k"), points=lambda: [], served=lambda: served)
     before = scan.choosing.numbers
     row_length = before.features.index("row_length")
-    rows_of = rows_with(Tree(before.features, Question(row_length, 500, ("warp_sort",), ("block_radix",))))
+    question = (row_length, 500, Ranked(["warp_sort"]), Ranked(["block_radix"]))
+    rows_of = rows_with(Tree(before.features, question))
     file, table = tmp_path / "tree", tmp_path / "table"
     first, drawn, others = (command.drawn(scan, *of) for of in ((100, 1), (200, 3), (100, 5)))
     table.write_text(scan.table_text("Predicted", rows_of(scan, first)))

@@ -10,7 +10,7 @@ from cudml.operators import tree
 from cudml.operators.reverse_subsequences import paths as reverse_subsequences
 from cudml.operators.slice import paths as slice
 from cudml.operators.top_k import paths as top_k
-from cudml.operators.tree import Question, Tree, tree_of
+from cudml.operators.tree import Ranked, Tree, tree_of
 
 
 def paths_of_gpus(paths: Iterable[str]) -> set[str]:
@@ -30,7 +30,7 @@ TREES = {
 
 SMALL = Tree(
     ("length", "part"),
-    Question(0, 64, Question(1, 0.1, ("first", "last"), ("second",)), ("last", "first")),
+    (0, 64, (1, 0.1, Ranked(("first", "last")), Ranked(("second",))), Ranked(("last", "first"))),
 )
 
 
@@ -70,7 +70,6 @@ def test_a_data_file_is_as_the_command_writes_it(operator: str) -> None:
 def test_a_question_leads_to_two_answers(operator: str) -> None:
     """Siblings that are leaves differ in their first path."""
     for node in tree.read_tree(operator, TREES[operator][0]).nodes():
-        if isinstance(node, Question):
-            sides = node.low, node.high
-            leaves = [side for side in sides if not isinstance(side, Question)]
+        if not isinstance(node, Ranked):
+            leaves = [side for side in node[2:] if isinstance(side, Ranked)]
             assert len({leaf[0] for leaf in leaves}) == len(leaves)

@@ -1,7 +1,5 @@
 """Reversals of lanes that cross rows, each of its own length: strips of them through shared storage."""
 
-import math
-
 from cudml.operators.index_space import Dimension, Space
 from cudml.operators.launch_shape import BLOCK_THREADS, ITEM_TYPES, WORD_BYTES
 from cudml.operators.reverse_subsequences.lanes import (
@@ -32,34 +30,34 @@ _PARAMS = ParamStruct(
 
 
 def strip_width(lanes: Lanes, limits: Limits) -> int | None:
-    """The maximum number of lanes, a power of two, whose strip fits the shared storage; None if none does.
+    """The maximum number of lanes, a power of two, whose strip fits the shared storage of a block.
 
-    Strips wider than a cache line are for short lanes, and only if there are enough of them.
+    None if lanes do not cross rows that are contiguous on both sides, if no strip fits, or if there are too
+    many. Strips wider than a cache line are for short lanes, and only if there are enough of them.
     """
+    if not lanes.others.dimensions or lanes.others.dimensions[0].strides[:LENGTHS] != (1, 1):
+        return None
     row_size, item_bytes = lanes.others.dimensions[0].size, lanes.item_bytes
-    num_rows = lanes.others.num_items // row_size
+    num_rows, lane_bytes = lanes.others.num_items // row_size, lanes.axis.size * item_bytes
     most = min(BLOCK_THREADS, 1 << (row_size - 1).bit_length())
     # The part of each block's share that the system reserves.
     reserved = limits.shared_bytes_per_multiprocessor - limits.shared_bytes_per_block
     for num_blocks in STRIPS_PER_MULTIPROCESSOR:
         room = limits.shared_bytes_per_multiprocessor // num_blocks - reserved
-        for width in (min(strip_bytes // item_bytes, most) for strip_bytes in STRIP_BYTES):
+        for strip_bytes in STRIP_BYTES:
+            width = min(strip_bytes // item_bytes, most)
+            if width * lane_bytes > room:
+                continue
             num_strips = num_rows * ceil_div(row_size, width)
             is_spread = num_strips >= num_blocks * limits.num_multiprocessors
-            fits = width * item_bytes * lanes.axis.size <= room
-            if fits and (is_spread or width * item_bytes <= WIDE_STRIP_BYTES):
-                return width
+            if is_spread or width * item_bytes <= WIDE_STRIP_BYTES:
+                return width if num_strips <= MAX_GRID_BLOCKS else None
     return None
 
 
 def strips_fit(lanes: Lanes, limits: Limits) -> bool:
     """Whether lanes cross rows that are contiguous on both sides, and their strips fit a block each."""
-    if not lanes.others.dimensions or lanes.others.dimensions[0].strides[:LENGTHS] != (1, 1):
-        return False
-    width = strip_width(lanes, limits)
-    row, *outer = lanes.others.dimensions
-    num_rows = math.prod(d.size for d in outer)
-    return width is not None and num_rows * ceil_div(row.size, width) <= MAX_GRID_BLOCKS
+    return strip_width(lanes, limits) is not None
 
 
 def columns(lanes: Lanes, limits: Limits) -> KernelLaunch:

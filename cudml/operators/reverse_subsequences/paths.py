@@ -112,15 +112,15 @@ def features_of(lanes: Lanes, limits: Limits) -> Features:
     if run_bytes:
         shape = run_shape(run_bytes, lanes.num_bytes, limits)
         run_threads = lanes.num_bytes // run_bytes * shape.pieces_per_run * shape.group_lanes
-    if strips_fit(lanes, limits):
-        width = strip_width(lanes, limits) or 1
+    width = strip_width(lanes, limits)
+    if width is not None:
         strip_row_bytes = min(width, row_size) * item_bytes
         num_strips = others.num_items // row_size * ceil_div(row_size, width)
     return Features(
         bytes_per_multiprocessor=lanes.num_bytes * share,
         item_bytes=item_bytes,
         alignment=math.gcd(
-            WORD_BYTES, *(d.strides[SOURCE] * item_bytes for d in (along, *others.dimensions[1:]))
+            WORD_BYTES, *[d.strides[SOURCE] * item_bytes for d in (along, *others.dimensions[1:])]
         ),
         axis_size=along.size,
         lane_bytes=along.size * item_bytes,

@@ -56,7 +56,7 @@ class BoxCopy:
         dimensions = self.space.dimensions
         self.row = row = dimensions[0] if dimensions else Dimension(1, (1, 1))
         steps = [abs(dimension.strides[SOURCE]) for dimension in dimensions]
-        self.least_step = min(steps, default=1)
+        self.least_step = min(steps) if steps else 1
         outer_steps = steps[1:]
         self.crossing = 1 + outer_steps.index(1) if row.strides[TARGET] == 1 and 1 in outer_steps else 0
         self.pixels = _pixels(self.space, self.crossing)

@@ -270,7 +270,7 @@ def space_of_desc(desc: SliceDesc | Slice1Desc, first: int | None = None) -> Spa
         starts = tuple(offset + (size - 1 if step < 0 else 0) for offset, size, step in windows)
     copied_strides = tuple(map(mul, steps, source_strides))
     if first is None:
-        first = sum(start * stride for start, stride in zip(starts, source_strides, strict=True))
+        first = sum(map(mul, starts, source_strides))
     dimensions = dimensions_of(target.sizes, copied_strides, target.element_strides)
     return Space(dimensions, (first, 0), target.element.size)
 

@@ -124,37 +124,39 @@ class Features(NamedTuple):
 
 def features_of(copy: BoxCopy, limits: Limits) -> Features:
     """The features of a copy on a device."""
-    space, row, item_bytes = copy.space, copy.row, copy.space.item_bytes
-    line_bytes = line_step_bytes = 0
-    tile_fill = tiles_each = 0.0
-    bytes_each = min(copy.num_bytes / limits.num_multiprocessors, MOST_BYTES)
+    space, row, item_bytes, pixels = copy.space, copy.row, copy.space.item_bytes, copy.pixels
+    bytes_per_multiprocessor = min(copy.num_bytes / limits.num_multiprocessors, MOST_BYTES)
+    line_bytes = line_step_bytes = pixel_items = num_planes = plane_bytes = 0
+    tile_fill = tiles_per_multiprocessor = 0.0
+    splits_pixels = has_whole_words = False
     if copy.crossing:
         line = space.dimensions[copy.crossing]
         line_bytes, line_step_bytes = line.size * item_bytes, abs(line.strides[TARGET]) * item_bytes
         tile_fill = filled_part(row.size, line.size, item_bytes)
-        tiles_each = bytes_each / (tile_fill * TRANSPOSED_TILE_BYTES)
-    pixels, plane_bytes, has_whole_words = copy.pixels, 0, False
+        tiles_per_multiprocessor = bytes_per_multiprocessor / (tile_fill * TRANSPOSED_TILE_BYTES)
     if pixels is not None:
+        pixel_items, splits_pixels, num_planes = pixels.pixel_items, pixels.splits, pixels.num_planes
         plane_bytes = pixels.line.size * item_bytes
         has_whole_words = plane_bytes % WORD_BYTES == 0 and (
             alignment_of(pixels, TARGET, item_bytes) == WORD_BYTES
         )
+    # In the order of the members: with names, a choice takes a fifth longer.
     return Features(
-        bytes_per_multiprocessor=bytes_each,
-        item_bytes=item_bytes,
-        row_bytes=row.size * item_bytes,
-        source_step=abs(row.strides[SOURCE]),
-        target_step=abs(row.strides[TARGET]),
-        least_step_bytes=copy.least_step * item_bytes,
-        line_bytes=line_bytes,
-        line_step_bytes=line_step_bytes,
-        tile_fill=tile_fill,
-        tiles_per_multiprocessor=tiles_each,
-        pixel_items=pixels.pixel_items if pixels else 0,
-        splits_pixels=pixels is not None and pixels.splits,
-        num_planes=pixels.num_planes if pixels else 0,
-        plane_bytes=plane_bytes,
-        has_whole_words=has_whole_words,
+        bytes_per_multiprocessor,
+        item_bytes,
+        row.size * item_bytes,
+        abs(row.strides[SOURCE]),
+        abs(row.strides[TARGET]),
+        copy.least_step * item_bytes,
+        line_bytes,
+        line_step_bytes,
+        tile_fill,
+        tiles_per_multiprocessor,
+        pixel_items,
+        splits_pixels,
+        num_planes,
+        plane_bytes,
+        has_whole_words,
     )
 
 

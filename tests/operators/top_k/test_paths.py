@@ -10,7 +10,7 @@ from cudml.devices import Device, emulator
 from cudml.enums import DataType
 from cudml.operators.top_k.operator import plan
 from cudml.operators.top_k.paths import PATHS, Features, choose_path, features_of
-from cudml.operators.tree import Tree
+from cudml.operators.tree import Ranked, Tree
 from cudml.tensors import TensorDesc
 from proof.sass.plan import HOPPER
 from tests.support import schedules
@@ -247,7 +247,7 @@ def test_choice_without_clusters(sizes: tuple[int, ...], k: int, path: str) -> N
 
 def test_the_first_path_of_a_leaf_that_can_is_chosen() -> None:
     """If no path of the leaf can, the path that any GPU can take."""
-    tree = Tree(Features._fields, ("cluster", "block_keep"))
+    tree = Tree(Features._fields, Ranked(("cluster", "block_keep")))
     selection = selection_for(np.broadcast_to(np.float32(0), (4, 10_000)), Options(1000))
     small = replace(HOPPER.limits, shared_bytes_per_block=16 << 10)
     for limits, path in (
