@@ -80,6 +80,8 @@ class Call:
         The loaded program, which takes operands: inputs first.
     plan : Plan or None
         The plan that `launch` runs, if it runs one plan; its workspace has `temporary_bytes`.
+    takes_operands : bool
+        Whether `run` takes operands of the launched program in place of arrays.
     """
 
     has_place: ClassVar[bool] = False
@@ -93,13 +95,8 @@ class Call:
     places: Any
     launch: Program
     plan: Plan | None
+    takes_operands: bool
     _good: Recent[tuple[int, ...], bool] | None = None
-
-    @property
-    def takes_operands(self) -> bool:
-        """Whether `run` takes operands of the launched program in place of arrays."""
-        is_one_plan = self.plan is not None or self.launch is launch_nothing
-        return is_one_plan and not self.packed
 
     @property
     def is_launch(self) -> bool:
@@ -470,7 +467,19 @@ class ArrayFunction:
         packed = [copy(row) for row in rows] if converts and desc is not None else []
         for row in packed:
             row.array = None  # the cache must not keep the array alive
-        call = self.call(device, count, (*masks,), boxes, make_outputs, packed, request.places, launch, plan)
+        takes_operands = not packed and (plan is not None or launch is launch_nothing)
+        call = self.call(
+            device,
+            count,
+            (*masks,),
+            boxes,
+            make_outputs,
+            packed,
+            request.places,
+            launch,
+            plan,
+            takes_operands,
+        )
         if key is not None:
             self.calls[key] = call
         return call

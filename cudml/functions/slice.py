@@ -239,17 +239,15 @@ class _SliceCall(Call):
     has_place: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        # A copy is several launches if it loops.
+        loop_axes = self.launch.loop_axes if isinstance(self.launch, _Copies) else ()
+        self.takes_operands = not (self.packed or loop_axes)
         self._bounds, self._shape, self._sizes, self._strides = self.places
         if self.packed and self.packed[0].is_copied:  # from an unaligned array to a packed one
             steps = [step * self.packed[0].dtype.itemsize for step in packed_strides(self._shape)]
             self._bounds = [(*bounds[:3], steps[bounds[0]]) for bounds in self._bounds]
         # The checked offsets of the last call that took no packed arrays, with their program and shift.
         self._last: tuple[Any, Program, int] = (None, launch_nothing, 0)
-
-    @property
-    def takes_operands(self) -> bool:
-        loop_axes = self.launch.loop_axes if isinstance(self.launch, _Copies) else ()
-        return not (self.packed or loop_axes)
 
     def run(
         self, inputs: Sequence[Array], outputs: Sequence[Array], stream: Any = None, place: Any = None
