@@ -63,7 +63,9 @@ def _num_groups(num_loads: int, loads: int) -> int:
     """The number of groups, each of `loads` loads of a thread; the kernel reads kAhead loads at once."""
     per_batch = _AHEAD * _THREADS
     batches, rest = divmod(num_loads, per_batch)
-    last = sum(min(_THREADS, max(0, rest - (end - 1) * _THREADS)) for end in range(loads, _AHEAD + 1, loads))
+    # The loads of each thread in the last batch, and the threads that have one more.
+    each, more = divmod(rest, _THREADS)
+    last = more * ((each + 1) // loads) + (_THREADS - more) * (each // loads)
     return batches * (per_batch // loads) + last
 
 
