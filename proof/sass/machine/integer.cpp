@@ -247,8 +247,17 @@ INSTRUCTION(VIMNMX3, "", kAlu, "U32", "PTX min, max of three") {
   const Mask least = step.predicate(4);
   step.set(0, extreme(step, extreme(step, step.u32(1), step.u32(2), least), step.u32(3), least));
 }
-VALUE(VIADDMNMX, "", kAlu, "U32", "PTX add, then min or max",
-      extreme(step, step.u32(1) + step.u32(2), step.u32(3), step.predicate(4)))
+// Halves are known only if all bits of both were written.
+INSTRUCTION(VIADDMNMX, "", kAlu, "U32 U16x2", "PTX add, then min or max") {
+  const Mask least = step.predicate(4);
+  if (step.has(mU16x2)) {
+    const U32 a = step.u32(1), b = step.u32(2), upper = splat(0xffff0000);
+    const U32 sum = (a & upper) + (b & upper) + ((a + b) & ~upper);
+    step.set(0, extreme_halves(step, {sum, splat(kAll)}, {step.u32(3), splat(kAll)}, least));
+  } else {
+    step.set(0, extreme(step, step.u32(1) + step.u32(2), step.u32(3), least));
+  }
+}
 VALUE(POPC, "UPOPC", kSpecial, "", "PTX popc",
       each<U32>([](uint32_t x) { return __builtin_popcount(x); }, step.u32(1)))
 INSTRUCTION(BREV, "", kSpecial, "", "PTX brev") {

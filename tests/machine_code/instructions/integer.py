@@ -358,6 +358,17 @@ def _clamped_sum(name: str, kind: str) -> Snippet:
     )
 
 
+def _clamped_sum_of_halves(name: str) -> Snippet:
+    function = {"min": np.minimum, "max": np.maximum}[name]
+
+    def expected(a: Array, b: Array, c: Array) -> Array:
+        found: Array = function(a.view(np.uint16) + b.view(np.uint16), c.view(np.uint16)).view(np.uint32)
+        return found
+
+    body = f"r = __viadd{name}_u16x2(a, b, c);"
+    return Snippet("u32 u32 u32 -> u32", body, expected, "VIADDMNMX.U16x2")
+
+
 def _permuted(a: int, b: int, c: int) -> int:
     found = 0
     for k in range(4):
@@ -390,6 +401,7 @@ OTHERS = {
         for name in ("min", "max")
         for kind in ("s32", "u32")
     },
+    **{f"{name} of a sum of halves, u16x2": _clamped_sum_of_halves(name) for name in ("min", "max")},
     "prmt": Snippet(
         _WORDS,
         ptx("prmt.b32 %0, %1, %2, %3;"),
