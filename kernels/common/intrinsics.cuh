@@ -242,6 +242,28 @@ __device__ __forceinline__ UInt32 computed_once(UInt32 value) {
   return value;
 }
 
+// ---- Words of two halves, each a number of 16 bits.
+
+// Whether an instruction or two compute with both halves. Where it takes more, the functions below are slower
+// than computing with one half after the other.
+#if __CUDA_ARCH__ >= 900
+constexpr bool kHasHalves = true;
+#else
+constexpr bool kHasHalves = false;
+#endif
+
+// All ones in the halves whose uppermost bit is set, else 0.
+__device__ __forceinline__ UInt32 signs_of_halves(UInt32 halves) {
+  UInt32 signs;
+  asm("prmt.b32 %0, %1, %1, 0xbb99;" : "=r"(signs) : "r"(halves));
+  return signs;
+}
+
+// max(a + b, c) of each half. The sum has 16 bits; numbers are unsigned.
+__device__ __forceinline__ UInt32 max_of_sum_of_halves(UInt32 a, UInt32 b, UInt32 c) {
+  return __viaddmax_u16x2(a, b, c);
+}
+
 // ---- The bits of a float32 after adding +0: -0 becomes +0, and all NaNs become the same NaN.
 
 __device__ __forceinline__ UInt32 plus_zero(UInt32 bits) {

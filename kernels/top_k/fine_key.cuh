@@ -21,6 +21,7 @@
 // bits may be anything, and never affect the upper bits.
 #pragma once
 
+#include "common/intrinsics.cuh"
 #include "common/ordering_key.cuh"
 #include "common/types.cuh"
 #include "top_k/rows.cuh"
@@ -63,6 +64,35 @@ __device__ __forceinline__ Wide<Word> fine_key(Wide<Word> bits, const FineParams
   return risen<Word>(bits, params) * static_cast<Key>(params.factor) +
          static_cast<Key>(params.offset);
 }
+
+// The fine keys of words of 16 bits, two in a word of 32 at a time.
+struct PairedKeys {
+  UInt32 magnitude;
+  UInt32 factor;
+  UInt32 flip;
+  UInt32 offset;
+
+  __device__ __forceinline__ explicit PairedKeys(const FineParams& params) {
+    magnitude = in_both(static_cast<UInt32>(params.magnitude));
+    // A product with -1 would carry from the lower half into the upper one, so that ~x = -x - 1 takes its
+    // place, and the offset is larger by 1. As `x * -1 - 1`, it is computed on another pipe than the rest.
+    factor = static_cast<UInt32>(params.factor);
+    flip = static_cast<UInt32>(static_cast<Int32>(factor) >> 31);
+    offset = in_both(static_cast<UInt32>(params.offset) - (flip << 16));
+  }
+
+  // The larger of a key and an element's key, in each half.
+  __device__ __forceinline__ UInt32 max_with(UInt32 keys, UInt32 elements) const {
+    const UInt32 numbers = elements ^ (signs_of_halves(elements) & magnitude);
+    return max_of_sum_of_halves(numbers * factor + flip, offset, keys);
+  }
+  __device__ __forceinline__ UInt32 of(UInt32 elements) const { return max_with(0, elements); }
+
+ private:
+  static __device__ __forceinline__ UInt32 in_both(UInt32 upper) {
+    return __byte_perm(upper, upper, 0x3232);
+  }
+};
 
 // The smallest fine key of elements with the same rank.
 template <class Word>

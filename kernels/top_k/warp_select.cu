@@ -90,6 +90,8 @@ struct Group {
   static constexpr bool kHasNumber = sizeof(Word) <= 2;
   static constexpr Key kNumberMask = kHasNumber ? 0xffff : 0;
   static constexpr Key kElementMask = ~((Key{1} << kSpareBits<Word>)-1);
+  // Whether two keys are made at once, and the maxima of units two by two.
+  static constexpr bool kIsPaired = kHasHalves && sizeof(Word) == 2 && kUnit > 1;
 
   typename Of::Row& row;
   const FineParams& params;
@@ -102,17 +104,21 @@ struct Group {
 
   // The largest key of each of the lane's units.
   __device__ __forceinline__ void find_first_keys(Key (&first)[kUnits]) const {
+    if constexpr (kIsPaired) {
+      find_paired_keys(first);
+    } else {
 #pragma unroll
-    for (int m = 0; m < Of::kBlocks; ++m) {
+      for (int m = 0; m < Of::kBlocks; ++m) {
 #pragma unroll
-      for (int v = 0; v < Of::kVectorsOfBlock; ++v) {
-        const uint4 bytes = row.vectors[(m * kLanes + lane) * Of::kVectorsOfBlock + v];
+        for (int v = 0; v < Of::kVectorsOfBlock; ++v) {
+          const uint4 bytes = row.vectors[(m * kLanes + lane) * Of::kVectorsOfBlock + v];
 #pragma unroll
-        for (int i = 0; i < Of::kPerVector; ++i) {
-          const Key key = fine_key<Word>(upper_word<Word>(bytes, i), params);
-          const int element = v * Of::kPerVector + i;
-          Key& unit = first[m * Of::kUnitsOfBlock + element / kUnit];
-          unit = element % kUnit == 0 || key > unit ? key : unit;
+          for (int i = 0; i < Of::kPerVector; ++i) {
+            const Key key = fine_key<Word>(upper_word<Word>(bytes, i), params);
+            const int element = v * Of::kPerVector + i;
+            Key& unit = first[m * Of::kUnitsOfBlock + element / kUnit];
+            unit = element % kUnit == 0 || key > unit ? key : unit;
+          }
         }
       }
     }
@@ -122,6 +128,27 @@ struct Group {
         first[j] = (first[j] & kElementMask) | (kNumberMask - unit_of(j));
       }
     }
+  }
+
+  // The same for words of 16 bits: the largest key of each half first, which are then compared.
+  __device__ __forceinline__ void find_paired_keys(Key (&first)[kUnits]) const {
+    const PairedKeys paired(params);
+#pragma unroll
+    for (int m = 0; m < Of::kBlocks; ++m) {
+#pragma unroll
+      for (int v = 0; v < Of::kVectorsOfBlock; ++v) {
+        const uint4 bytes = row.vectors[(m * kLanes + lane) * Of::kVectorsOfBlock + v];
+        const UInt32 pairs[4] = {bytes.x, bytes.y, bytes.z, bytes.w};
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+          const int element = v * Of::kPerVector + 2 * c;
+          Key& unit = first[m * Of::kUnitsOfBlock + element / kUnit];
+          unit = element % kUnit == 0 ? paired.of(pairs[c]) : paired.max_with(unit, pairs[c]);
+        }
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < kUnits; ++j) first[j] = max(first[j], first[j] << 16);
   }
 
   // Among units whose maxima tie with the last one, chooses those of lower index.
@@ -291,9 +318,20 @@ struct Group {
 #pragma unroll
       for (int v = 0; v < kBytes / 16; ++v) {
         const uint4 bytes = row.vectors[begin / Of::kPerVector + v];
+        if constexpr (kIsPaired) {
+          const PairedKeys paired(params);
+          const UInt32 pairs[4] = {bytes.x, bytes.y, bytes.z, bytes.w};
 #pragma unroll
-        for (int i = 0; i < Of::kPerVector; ++i) {
-          keys[v * Of::kPerVector + i] = fine_key<Word>(upper_word<Word>(bytes, i), params);
+          for (int c = 0; c < 4; ++c) {
+            const UInt32 pair = paired.of(pairs[c]);
+            keys[v * Of::kPerVector + 2 * c] = pair << 16;
+            keys[v * Of::kPerVector + 2 * c + 1] = pair;
+          }
+        } else {
+#pragma unroll
+          for (int i = 0; i < Of::kPerVector; ++i) {
+            keys[v * Of::kPerVector + i] = fine_key<Word>(upper_word<Word>(bytes, i), params);
+          }
         }
       }
     } else {

@@ -68,7 +68,7 @@ def test_integer_functions(order: str, seed: int, rng: np.random.Generator) -> N
     a, b = some_uint64(rng), some_uint64(rng)[::-1].copy()
     c = rng.integers(0, 2**32, NUM, np.uint64)
     c[::2] &= 0x3F
-    out = np.zeros((30, NUM), np.uint64)
+    out = np.zeros((32, NUM), np.uint64)
     with emulator.schedule(order, seed):
         buffers = {"a": a, "b": b, "c": c, "out": out}
         launch("functions.cu", "integers", buffers, params_of(n=("Int64", NUM)), grid=3, block=NUM_THREADS)
@@ -99,6 +99,8 @@ def test_integer_functions(order: str, seed: int, rng: np.random.Generator) -> N
         np.maximum(ix, iy),
         np.minimum(a, b),
         np.maximum(x, b),
+        (x.view(np.int16) >> 15).view(np.uint32),
+        np.maximum(x.view(np.uint16) + y.view(np.uint16), s.view(np.uint16)).view(np.uint32),
         *[a] * 6,
     ]
     assert_rows_equal(out, expected)

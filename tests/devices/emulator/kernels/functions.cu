@@ -53,6 +53,8 @@ __global__ void integers(const UInt64* a_, const UInt64* b_, const UInt64* c_, U
   row << max(static_cast<int>(x), static_cast<int>(y));
   row << min(a, b);
   row << max(x, b);
+  row << signs_of_halves(x);
+  row << max_of_sum_of_halves(x, y, s);
   row << __ldg(a_ + i);
   row << __ldcg(a_ + i);
   row << __ldcs(a_ + i);

@@ -154,6 +154,20 @@ __device__ __forceinline__ UInt32 warp_sum(UInt32 value, SIMT_PLACE) {
 
 __device__ __forceinline__ UInt32 computed_once(UInt32 value) { return value; }
 
+// ---- Words of two halves.
+
+constexpr bool kHasHalves = true;
+
+__device__ __forceinline__ UInt32 signs_of_halves(UInt32 halves) {
+  return (halves >> 15 & 0x10001u) * 0xffffu;
+}
+
+__device__ __forceinline__ UInt32 max_of_sum_of_halves(UInt32 a, UInt32 b, UInt32 c) {
+  const UInt32 lower = max((a + b) & 0xffffu, c & 0xffffu);
+  const UInt32 upper = max(((a >> 16) + (b >> 16)) & 0xffffu, c >> 16);
+  return upper << 16 | lower;
+}
+
 // ---- The bits of a float32 after adding +0, with the NaN of a GPU.
 
 __device__ __forceinline__ UInt32 plus_zero(UInt32 bits) {
