@@ -62,41 +62,65 @@ __device__ __forceinline__ void keep_first(Key (&keys)[kCount], const Key (&othe
   }
 }
 
-// The kFirst-th key of kLanes lanes. Each lane has kCount keys in falling order; groups of kDistance lanes
-// have the same keys.
-template <int kFirst, int kDistance, int kLanes, class Key, int kCount>
-__device__ __forceinline__ Key kth_of_sorted(const Key (&keys)[kCount]) {
-  constexpr bool kIsLast = 2 * kDistance == kLanes;
+// Compares keys with those of the lane whose number differs in the bits `kMask`, in backward order if
+// `kIsMirrored`. The lane without `kBit` keeps the larger key of each two, the other lane the smaller.
+template <int kMask, int kBit, bool kIsMirrored, class Key, int kCount>
+__device__ __forceinline__ void exchange(Key (&keys)[kCount]) {
+  const bool is_first = (threadIdx.x & kBit) == 0;
   Key others[kCount];
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) others[i] = __shfl_xor_sync(kFullMask, keys[i], kDistance);
-  if constexpr (2 * kCount <= kFirst && !kIsLast) {
-    Key both[2 * kCount];
+  for (int i = 0; i < kCount; ++i) others[i] = __shfl_xor_sync(kFullMask, keys[i], kMask);
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const Key other = others[kIsMirrored ? kCount - 1 - i : i];
+    keys[i] = (keys[i] > other) == is_first ? keys[i] : other;
+  }
+}
+
+// Sorts the bitonic sequence of kSpan neighbouring lanes in falling order; each lane has kCount keys of it.
+template <int kSpan, class Key, int kCount>
+__device__ __forceinline__ void merge_span(Key (&keys)[kCount]) {
+  if constexpr (kSpan > 1) {
+    exchange<kSpan / 2, kSpan / 2, false>(keys);
+    merge_span<kSpan / 2>(keys);
+  } else {
+    merge_keys(keys);
+  }
+}
+
+// The kFirst-th key of kLanes lanes. Groups of kDistance lanes have the first keys of the group, up to kFirst
+// of them, in falling order: as a list over kSpan lanes, with kCount keys in each, and once more in every
+// other kSpan lanes of the group. So a list takes as few registers as a lane's own keys, and lanes do not all
+// merge the same keys.
+template <int kFirst, int kDistance, int kSpan, int kLanes, class Key, int kCount>
+__device__ __forceinline__ Key kth_of_sorted(Key (&keys)[kCount]) {
+  static_assert(kSpan * kCount <= kFirst);
+  if constexpr (kSpan * kCount < kFirst) {
+    // Two groups become one, whose list spans the lanes of both; its first half is in the lower lanes.
+    static_assert(kSpan == kDistance && 2 * kDistance < kLanes);
+    exchange<2 * kSpan - 1, kSpan, true>(keys);
+    merge_span<kSpan>(keys);
+    return kth_of_sorted<kFirst, 2 * kDistance, 2 * kSpan, kLanes>(keys);
+  } else {
+    Key others[kCount];
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      both[i] = keys[i];
-      both[2 * kCount - 1 - i] = others[i];
+      others[i] = __shfl_xor_sync(kFullMask, keys[i], kDistance | (kSpan - 1));
     }
-    merge_keys(both);
-    return kth_of_sorted<kFirst, 2 * kDistance, kLanes>(both);
-  } else if constexpr (2 * kCount == kFirst) {
-    const Key own = keys[kCount - 1];
-    const Key other = others[kCount - 1];
-    return own < other ? own : other;
-  } else {
-    static_assert(kCount == kFirst, "lists grow up to k, and there are k keys");
-    Key first[kCount];
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) first[i] = keys[i];
-    keep_first(first, others);
-    if constexpr (kIsLast) {
-      Key kth = first[0];
-#pragma unroll
-      for (int i = 1; i < kCount; ++i) kth = first[i] < kth ? first[i] : kth;
-      return kth;
+    keep_first(keys, others);
+    if constexpr (2 * kDistance < kLanes) {
+      merge_span<kSpan>(keys);
+      return kth_of_sorted<kFirst, 2 * kDistance, kSpan, kLanes>(keys);
     } else {
-      merge_keys(first);
-      return kth_of_sorted<kFirst, 2 * kDistance, kLanes>(first);
+      Key kth = keys[0];
+#pragma unroll
+      for (int i = 1; i < kCount; ++i) kth = keys[i] < kth ? keys[i] : kth;
+#pragma unroll
+      for (int lanes = 1; lanes < kSpan; lanes *= 2) {
+        const Key other = __shfl_xor_sync(kFullMask, kth, lanes);
+        kth = other < kth ? other : kth;
+      }
+      return kth;
     }
   }
 }
@@ -119,5 +143,5 @@ __device__ __forceinline__ Key kth_of_lanes(const Key (&keys)[kCount]) {
     keep_first(list, more);
     merge_keys(list);
   }
-  return kth_of_sorted<kFirst, 1, kLanes>(list);
+  return kth_of_sorted<kFirst, 1, 1, kLanes>(list);
 }
