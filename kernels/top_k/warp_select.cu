@@ -35,13 +35,13 @@ struct Shape {
   static constexpr int kVectors = kBlocks * kVectorsOfBlock;
   static constexpr int kRows = kWarpSize / kLanes;
 
-  static constexpr bool kIsSmall = kFirst <= 8 && kUnits <= 8;
+  static constexpr bool kIsSmall = kUnits <= 8 && (kFirst <= 8 || (kFirst <= 16 && kUnit <= 8));
 
-  // More candidates than this are not compared with each other. Only wide units may have more, and the small
-  // shape of bytes has no registers left.
+  // More candidates than this are not compared with each other. Only wide units may have more, and small
+  // shapes of bytes for up to 8 results have no registers left.
   static constexpr UInt32 kMany = kLanes > 16 ? 128 : 64;
-  static constexpr bool kMayBeMany =
-      sizeof(Word) <= 2 && kFirst * kUnit > kMany && !(kIsSmall && sizeof(Word) == 1);
+  static constexpr bool kMayBeMany = sizeof(Word) <= 2 && kFirst * kUnit > kMany &&
+                                     !(kIsSmall && kFirst <= 8 && sizeof(Word) == 1);
 
   struct Row {
     SharedArray<uint4, kLanes * kVectors> vectors;

@@ -57,8 +57,10 @@ class _Shape(NamedTuple):
         if self.capacity > 2048:
             # The 228 KiB of a multiprocessor's shared storage hold the longest rows of this many threads.
             threads = 384 if self.capacity * element_bytes > 8192 else 512
+        elif self.units <= 8 and first <= (8 if self.unit > 8 else 16):
+            threads = 1024
         elif first <= 8:
-            threads = 1024 if self.units <= 8 else 640
+            threads = 640
         else:
             threads = 512 if first <= 16 or self.unit > 1 else 384
         return threads // (2 if element_bytes == 8 else 1)
