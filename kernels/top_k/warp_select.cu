@@ -92,6 +92,12 @@ struct Group {
   static constexpr Key kElementMask = ~((Key{1} << kSpareBits<Word>)-1);
   // Whether two keys are made at once, and the maxima of units two by two.
   static constexpr bool kIsPaired = kHasHalves && sizeof(Word) == 2 && kUnit > 1;
+  // Whether the range of a row's keys is found. For units of one element and for keys of 64 bits, it takes
+  // less time to look at all candidates.
+  static constexpr bool kHasRange = kUnit > 1 && sizeof(Word) < 8;
+  // Candidates are compared with so many at once, and the list is filled up to a multiple of it.
+  static constexpr UInt32 kAtOnce = kHasRange ? 4 : 1;
+  static constexpr int kUnrolled = kUnit == 1 ? kFirst : 4 / kAtOnce;
 
   typename Of::Row& row;
   const FineParams& params;
@@ -194,10 +200,17 @@ struct Group {
   }
 
   // Chooses at least k and at most kFirst units that contain all results: `num_units`. Lists them, or their
-  // elements if each is one element, and returns the smallest key that a result can have.
-  __device__ __forceinline__ Key choose_units(UInt32& num_units) const {
+  // elements if each is one element, and returns the smallest key that a result can have. `largest` becomes
+  // the largest key of the lane's units if kHasRange.
+  __device__ __forceinline__ Key choose_units(UInt32& num_units, Key& largest) const {
     Key first[kUnits];
     find_first_keys(first);
+    largest = 0;
+    if constexpr (kHasRange) {
+#pragma unroll
+      for (int j = 0; j < kUnits; ++j) largest = max(largest, first[j]);
+      largest &= ~kNumberMask;
+    }
     Key last = find_last_key(first);
     UInt32 chosen = 0;
 #pragma unroll
@@ -307,6 +320,12 @@ struct Group {
         if ((hits >> n & 1) != 0) *next++ = candidate(keys[n], begin[r] + i);
       }
     }
+    if constexpr (kAtOnce > 1) {
+      // The list's size is a multiple of kAtOnce, too. If only the lanes that have to write did so, NVRTC 13
+      // would fail for sm_100, as it finds too few predicates.
+      const UInt32 after = total + lane;
+      if (lane < kAtOnce - 1 && after < kFirst * kUnit) row.candidates[after] = Pair::none();
+    }
     __syncwarp();  // the candidates are listed before other lanes read them
     return total;
   }
@@ -363,12 +382,20 @@ struct Group {
     }
   }
 
-  // Gives candidates of equal rank the same key.
-  __device__ __forceinline__ void even_out(UInt32 num_candidates) const {
+  // Gives candidates of equal rank the same key. Their keys are from `least` to the largest of the row, and
+  // are the same already if neither zeros nor NaNs are in this range, as in most rows. Of a zero's two keys,
+  // only the larger one has to be looked for: the smaller one is the key that candidates get.
+  __device__ __forceinline__ void even_out(UInt32 num_candidates, Key least, Key largest) const {
     bool differ = false;
-    for (UInt32 i = lane; i < num_candidates; i += kLanes) {
-      const Key fine = key_of(row.candidates[i]);
-      differ = differ || coarse_key<Word>(fine, params) != fine;
+    if constexpr (kHasRange) {
+      const Key zero = static_cast<Key>(params.zero);
+      differ = (least <= zero && largest >= zero) || least < static_cast<Key>(params.end_nan) ||
+               largest > static_cast<Key>(params.first_nan);
+    } else {
+      for (UInt32 i = lane; i < num_candidates; i += kLanes) {
+        const Key fine = key_of(row.candidates[i]);
+        differ = differ || coarse_key<Word>(fine, params) != fine;
+      }
     }
     if (__any_sync(kFullMask, differ)) {
       for (UInt32 i = lane; i < num_candidates; i += kLanes) {
@@ -389,10 +416,14 @@ struct Group {
       const Pair other = second < num_candidates ? row.candidates[second] : Pair::none();
       UInt32 rank = 0;
       UInt32 other_rank = 0;
-      for (UInt32 i = 0; i < num_candidates; ++i) {
-        const Pair pair = row.candidates[i];
-        rank += one_if_before(pair, own);
-        other_rank += one_if_before(pair, other);
+#pragma unroll kUnrolled
+      for (UInt32 i = 0; i < num_candidates; i += kAtOnce) {
+#pragma unroll
+        for (UInt32 j = 0; j < kAtOnce; ++j) {
+          const Pair pair = row.candidates[i + j];
+          rank += one_if_before(pair, own);
+          other_rank += one_if_before(pair, other);
+        }
       }
       if (rank < k) visit(rank, own.index());
       if (other_rank < k && second < num_candidates) visit(other_rank, other.index());
@@ -430,9 +461,10 @@ __global__ void __launch_bounds__(kThreads,
     load_rows<Of, kIsRagged>(input, params, start, length, rows);
     const Group<Word, kLanes, kUnits, kUnit, kFirst> group{rows[slot], params, lane, first_unit};
     UInt32 num_units;
-    const Wide<Word> least = group.choose_units(num_units);
+    Wide<Word> largest;
+    const Wide<Word> least = group.choose_units(num_units, largest);
     const UInt32 num_candidates = kUnit == 1 ? kFirst : group.list_candidates(num_units, least);
-    group.even_out(num_candidates);
+    group.even_out(num_candidates, least, largest);
     group.rank(num_candidates, [&](UInt32 rank, UInt32 index) {
       if (!is_row) return;
       write_element<kIsRagged>(group.word(index), index, length, values, indices, params, start,
