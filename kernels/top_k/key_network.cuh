@@ -129,16 +129,19 @@ __device__ __forceinline__ Key kth_of_sorted(Key (&keys)[kCount]) {
 // the warp calls it.
 template <int kFirst, int kLanes, class Key, int kCount>
 __device__ __forceinline__ Key kth_of_lanes(const Key (&keys)[kCount]) {
-  constexpr int kList = kCount < kFirst ? kCount : kFirst;
+  // Networks sort powers of two. Zeros take the places that have no key: no key is smaller, and the compiler
+  // leaves out comparisons with zero.
+  constexpr int kList = 2 * kCount > kFirst ? kFirst : 4 * kCount > kFirst ? kFirst / 2 : kCount;
+  static_assert((kList & (kList - 1)) == 0);
   Key list[kList];
 #pragma unroll
-  for (int i = 0; i < kList; ++i) list[i] = keys[i];
+  for (int i = 0; i < kList; ++i) list[i] = i < kCount ? keys[i] : 0;
   sort_keys(list);
 #pragma unroll
   for (int begin = kList; begin < kCount; begin += kList) {
     Key more[kList];
 #pragma unroll
-    for (int i = 0; i < kList; ++i) more[i] = keys[begin + i];
+    for (int i = 0; i < kList; ++i) more[i] = begin + i < kCount ? keys[begin + i] : 0;
     sort_keys(more);
     keep_first(list, more);
     merge_keys(list);

@@ -2,7 +2,7 @@
 // Idea: all results are in the units (neighbouring elements) whose largest keys rank first.
 // Ownership: kLanes lanes own a row at a time, in shared storage.
 // Requires: rows of at most kLanes * kUnits * kUnit elements, and k of at most kFirst.
-// Chosen when: rows have up to 2048 elements and k is small.
+// Chosen when: k is small, and rows have up to some thousand elements.
 #include "common/compiler.cuh"
 #include "common/intrinsics.cuh"
 #include "common/lane_sum.cuh"

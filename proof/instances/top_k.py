@@ -8,6 +8,7 @@ import numpy as np
 from cudml.dtypes import BITS_BY_SIZE, ElementType
 from cudml.enums import AxisDirection, DataType
 from cudml.operators.top_k.columns import COLUMNS
+from cudml.operators.top_k.lanes import SELECT_MAX_KS, SELECT_SHAPES
 from cudml.operators.top_k.operator import RaggedTopKDesc, TopK1Desc, plan, selection_of_desc
 from cudml.operators.top_k.paths import PATHS
 from cudml.plans import Limits, Plan
@@ -21,11 +22,6 @@ _SHARED_COLUMNS = tuple(
     ((10_000, COLUMNS * architecture.num_multiprocessors), 0, k)
     for architecture in ARCHITECTURES
     for k in (32, 64, 128)
-)
-
-#: As many rows as one architecture runs groups of sixteen lanes at once, which are more than its warps.
-_ROWS_OF_ONE_WAVE = tuple(
-    ((COLUMNS * architecture.num_multiprocessors, 512), 1, 32) for architecture in ARCHITECTURES
 )
 
 #: Types of floating-point numbers, which have kernels of their own where a thread owns a row.
@@ -42,8 +38,6 @@ _SHAPES = (
     ((100, 260), 1, 1),
     ((64, 128_256), 1, 1),
     *(((4096, length), 1, k) for length in (64, 128, 256, 512, 1024, 2048) for k in (8, 16, 32, 33)),
-    *(((16_384, length), 1, 32) for length in (256, 512)),
-    *_ROWS_OF_ONE_WAVE,
     ((4096, 256), 1, 129),
     ((4096, 1024), 1, 129),
     ((4096, 1024), 1, 257),
@@ -120,10 +114,17 @@ _RAGGED_SHAPES = (
 )
 
 
+def _rows_of_lanes(element_bytes: int) -> Iterator[tuple[tuple[int, int], int, int]]:
+    """Rows of each shape that groups of lanes own: few, which may have more lanes each, and many."""
+    for shapes, k in zip(SELECT_SHAPES[element_bytes], SELECT_MAX_KS, strict=False):
+        for shape in shapes:
+            yield from (((num_rows, shape.capacity), 1, k) for num_rows in (1, 16_384))
+
+
 def descriptors() -> Iterator[TopK1Desc]:
     """Every shape with every width of a word, and the ragged ones."""
     for size in (1, 2, 4, 8):
-        for shape in _SHAPES:
+        for shape in (*_SHAPES, *_rows_of_lanes(size)):
             yield TopK1Desc(*_members(*shape, BITS_BY_SIZE[size]))
     for *shape, size in _RAGGED_SHAPES:
         yield _ragged(*shape, BITS_BY_SIZE[size])

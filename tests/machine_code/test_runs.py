@@ -15,7 +15,7 @@ from cudml.dtypes import BITS_BY_SIZE, ExtendedType
 from cudml.enums import DataType
 from cudml.operators.gru.activations import Activation
 from cudml.operators.slice.box import PLANES_MAX_ITEM_BYTES
-from cudml.operators.top_k.lanes import SELECT_MAX_ROW_LENGTHS
+from cudml.operators.top_k.lanes import SELECT_MAX_KS, SELECT_SHAPES
 from cudml.plans import KernelLaunch
 from proof.instances import batches
 from proof.sass.compiler import unavailable
@@ -75,15 +75,6 @@ def candidates() -> Iterator[Case]:
                 ((9, 260), 1, 1, "arg_max"),
                 ((3, 9001), 1, 1, "arg_max"),
                 *(
-                    (sizes, 1, k, "warp_select")
-                    for sizes in (
-                        *((37, 60), (19, 120), (9, 256), (7, 509)),
-                        *((5, 1000), (3, 2000), (3, 4001), (2, 8001)),
-                    )
-                    for instance, k in enumerate((7, 16, 32))
-                    if sizes[1] <= SELECT_MAX_ROW_LENGTHS[size][instance]
-                ),
-                *(
                     ((length, 20), 0, k, "columns")
                     for length in (700, 3000)
                     for k in (9, 30, 60, 100)
@@ -130,11 +121,15 @@ def candidates() -> Iterator[Case]:
             for k, length_type in itertools.product((1, 2, 3, 4), (None, DataType.INT32)):
                 rows = top_k((300, 20), k, FLOATS_BY_SIZE[size], length_type=length_type)
                 yield Case(rows, "thread_list", HOPPER.limits)
-        if size == 4:
-            # More rows than run at once with sixteen lanes each.
-            for length_type in (None, DataType.INT32):
-                rows = top_k((40, 509), 32, element, length_type=length_type)
-                yield Case(rows, "warp_select", replace(HOPPER.limits, num_multiprocessors=1))
+        # Few rows, which may have more lanes each, and many.
+        for shapes, most in zip(SELECT_SHAPES.get(size, ()), SELECT_MAX_KS, strict=False):
+            for shape, num_multiprocessors, length_type in itertools.product(
+                shapes, (HOPPER.limits.num_multiprocessors, 1), (None, DataType.INT32)
+            ):
+                limits = replace(HOPPER.limits, num_multiprocessors=num_multiprocessors)
+                num_rows = 3 if num_multiprocessors > 1 else 40
+                rows = top_k((num_rows, shape.capacity - 3), most - 1, element, length_type=length_type)
+                yield Case(rows, "warp_select", limits)
         for desc, path in (
             (copy((3, 6000), element, (1, 3), offsets=(0, 1), out_pad=1), "gather"),
             (copy((40, 40, 20), element, (2, -3, 9)), "gather"),

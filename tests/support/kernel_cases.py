@@ -94,11 +94,12 @@ def expected(case: Case, operands: dict[str, np.ndarray]) -> dict[str, bytes]:
     desc, x = case.descriptor, operands["input_tensor"]
     if case.operator == "top_k":
         numbers = x.view(desc.input_tensor.element.numpy_name)
-        values, indices = first_k(numbers, desc.k, desc.axis)
+        order = {"largest": desc.axis_direction is AxisDirection.DECREASING}
+        values, indices = first_k(numbers, desc.k, desc.axis, **order)
         if isinstance(desc, RaggedTopKDesc):
             lengths = _numbers(operands["sequence_lengths_tensor"])
             missing = np.array(desc.missing, f"u{numbers.itemsize}").view(numbers.dtype)
-            values, indices = ragged_first_k(numbers, lengths, desc.k, desc.axis, missing=missing)
+            values, indices = ragged_first_k(numbers, lengths, desc.k, desc.axis, missing=missing, **order)
         results = {"output_value_tensor": values, "output_index_tensor": indices.astype(np.uint32)}
     elif case.operator == "slice":
         windows = desc.input_window_offsets, desc.input_window_sizes, desc.input_window_strides

@@ -6,7 +6,7 @@ import numpy as np
 
 from cudml.devices import emulator
 from cudml.dtypes import ExtendedType
-from cudml.enums import DataType, RecurrentNetworkDirection
+from cudml.enums import AxisDirection, DataType, RecurrentNetworkDirection
 from cudml.operators.gru.activations import Activation
 from tests.support import ORDERS
 from tests.support.kernel_cases import (
@@ -98,6 +98,12 @@ CASES = {
     ),
     "short rows of NaNs": Case(top_k((9, 250), 8, DataType.FLOAT32), "warp_select", content="any"),
     "short rows by columns": Case(top_k((250, 9), 8, HALF, axis=0), "warp_select", ONE),
+    "last of short rows": Case(
+        replace(top_k((9, 250), 7, DataType.INT16), axis_direction=AxisDirection.INCREASING),
+        *("warp_select", ONE),
+    ),
+    "rows of twelve units to a lane": Case(top_k((9, 1300), 16, BYTE), "warp_select", ONE),
+    "rows of 24 units to a lane": Case(top_k((5, 2500), 32), "warp_select", ONE),
     "sorted short rows": Case(top_k((37, 60), 60, HALF), "warp_sort", ONE),
     "sorted longer rows": Case(top_k((3, 900), 600), "warp_sort"),
     "sorted longer rows, in threes": Case(top_k((3, 900), 600, LONG), "warp_sort", content="in threes"),

@@ -67,43 +67,62 @@ class _Shape(NamedTuple):
 
 
 _SHORTEST_SHAPES = (_Shape(4, 16, 1), _Shape(8, 8, 4))
-_NARROW_SHAPES = (*_SHORTEST_SHAPES, _Shape(8, 8, 8), _Shape(8, 8, 16))
-_WORD_SHAPES = (_Shape(16, 8, 4), _Shape(16, 16, 4), _Shape(32, 16, 4), _Shape(32, 32, 4))
-_WIDE_SHAPES = (*_SHORTEST_SHAPES, _Shape(16, 8, 4), _Shape(32, 8, 4))
+_BYTE_SHAPES = (
+    *(*_SHORTEST_SHAPES, _Shape(8, 8, 8), _Shape(8, 8, 16), _Shape(8, 12, 16), _Shape(8, 16, 16)),
+    *(_Shape(16, 12, 16), _Shape(16, 16, 16), _Shape(32, 12, 16), _Shape(32, 16, 16)),
+)
+_HALF_SHAPES = (
+    *(*_SHORTEST_SHAPES, _Shape(8, 8, 8), _Shape(8, 12, 8), _Shape(8, 8, 16)),
+    *(_Shape(16, 12, 8), _Shape(16, 16, 8)),
+    *(_Shape(32, 12, 8), _Shape(32, 16, 8), _Shape(32, 24, 8), _Shape(32, 32, 8)),
+)
+_LONG_WORD_SHAPES = (
+    *(_Shape(16, 8, 4), _Shape(16, 12, 4), _Shape(16, 16, 4)),
+    *(_Shape(32, 12, 4), _Shape(32, 16, 4), _Shape(32, 24, 4), _Shape(32, 32, 4)),
+)
+_WORD_SHAPES = (*_SHORTEST_SHAPES, *_LONG_WORD_SHAPES)
+_WORD_SHAPES_OF_32 = (
+    *(_Shape(4, 16, 1), _Shape(8, 16, 1), _Shape(8, 16, 2), _Shape(8, 16, 4)),
+    *_LONG_WORD_SHAPES,
+)
+_WIDE_SHAPES = (
+    *(*_SHORTEST_SHAPES, _Shape(16, 8, 4)),
+    *(_Shape(32, 8, 4), _Shape(32, 12, 4), _Shape(32, 16, 4)),
+)
 #: Size of an element in bytes -> for each of `SELECT_MAX_KS` the shapes, those of the shortest rows first. A
-#: row has at least twice as many units as the largest k. Of two shapes for the same rows, the one of fewer
-#: lanes takes fewer instructions, and the other less time if its blocks all run at once: predicted 25.6 us
-#: and 32.1 for 16384 x 257 and k = 32, 13.2 and 11.8 for 4096 columns of it.
-_SELECT_SHAPES = {
-    1: (
-        *2 * ((*_NARROW_SHAPES, _Shape(8, 16, 16), _Shape(16, 16, 16), _Shape(32, 16, 16)),),
-        _SHORTEST_SHAPES,
-    ),
-    2: (*2 * ((*_NARROW_SHAPES, _Shape(16, 16, 8), _Shape(32, 16, 8), _Shape(32, 32, 8)),), _SHORTEST_SHAPES),
-    4: (
-        *2 * ((*_SHORTEST_SHAPES, *_WORD_SHAPES),),
-        (_Shape(4, 16, 1), _Shape(8, 16, 1), _Shape(8, 16, 2), _Shape(8, 16, 4), *_WORD_SHAPES),
-    ),
-    8: (*2 * (_WIDE_SHAPES,), _SHORTEST_SHAPES[:1]),
+#: row has at least twice as many units as the largest k.
+SELECT_SHAPES = {
+    1: (_BYTE_SHAPES, _BYTE_SHAPES, _SHORTEST_SHAPES),
+    2: (_HALF_SHAPES, _HALF_SHAPES, _SHORTEST_SHAPES),
+    4: (_WORD_SHAPES, _WORD_SHAPES, _WORD_SHAPES_OF_32),
+    8: (_WIDE_SHAPES, _WIDE_SHAPES, _SHORTEST_SHAPES[:1]),
 }
+#: Threads of a multiprocessor that run beside each other almost as fast as alone.
+_THREADS_AT_ONCE = 512
 
 #: Size of an element in bytes -> for each of `SELECT_MAX_KS` the longest rows of that kernel; 0 for larger k.
 SELECT_MAX_ROW_LENGTHS = {
-    size: (*(shapes[-1].capacity for shapes in of_size), 0) for size, of_size in _SELECT_SHAPES.items()
+    size: (*(shapes[-1].capacity for shapes in of_size), 0) for size, of_size in SELECT_SHAPES.items()
 }
 #: The longest rows of kernels/top_k/warp_sort.cu.
 SORT_MAX_ROW_LENGTH = SORT_ITEMS[-1] * WARP_LANES
 
 
 def _select_shape(selection: Selection, limits: Limits) -> tuple[_Shape, int]:
-    """The shape of a selection's rows, and the largest k of the kernel."""
+    """The shape of a selection's rows, and the largest k of the kernel.
+
+    Of two shapes with the same unit, the one of fewer lanes takes fewer instructions, and the other less time
+    if its blocks all run at once: predicted 25.6 us and 32.1 for 16384 x 257 and k = 32, 13.2 and 11.8 for
+    4096 columns of it. The more slots it has beyond the first one's, the fewer of its blocks pay.
+    """
     instance = bisect_left(SELECT_MAX_KS, selection.k)
     size, first = selection.element.size, SELECT_MAX_KS[instance]
-    fitting = [s for s in _SELECT_SHAPES[size][instance] if selection.row_length <= s.capacity]
+    fitting = [s for s in SELECT_SHAPES[size][instance] if selection.row_length <= s.capacity]
     for few, many in pairwise(fitting[:2]):
-        at_once = limits.num_multiprocessors * many.min_threads(size, first) // many.lanes
-        if few.capacity == many.capacity and selection.num_rows <= at_once:
-            return many, first
+        if many.unit == few.unit and many.units < few.units:
+            threads = min(many.min_threads(size, first), _THREADS_AT_ONCE * few.capacity // many.capacity)
+            if selection.num_rows <= limits.num_multiprocessors * threads // many.lanes:
+                return many, first
     return fitting[0], first
 
 
