@@ -26,9 +26,6 @@ _CACHE, _OWN, _PEER = "cold", "cudml", "cupy"
 #: The GPU of predictions.
 _PREDICTED_ON = "H200"
 
-#: End of the name of the table with predictions of the measured code, if the code has changed since.
-MEASURED_CODE = "-predicted"
-
 #: Most cases that are named of those farther off than the proof allows.
 _MAX_NAMED = 20
 
@@ -219,7 +216,7 @@ def main(arguments: list[str]) -> int:
             parser.error(f"{path} is no file")
     rows = results.read(options.measured)
     version, predicted = table.read(options.predicted)
-    before = options.measured.with_name(f"{options.measured.stem}{MEASURED_CODE}.csv")
+    before = options.measured.with_name(f"{options.measured.stem}{results.MEASURED_CODE}.csv")
     found = pairs(rows, of_measured_code(predicted, [before] if before.is_file() else []))
     if not found:
         print(f"{options.measured} has no case with a {_CACHE} L2 that was predicted", file=sys.stderr)

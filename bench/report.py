@@ -24,7 +24,7 @@ OTHERS = (
     "-micro",
     "machine_code",
     "predicted-h200",
-    compare.MEASURED_CODE,
+    results.MEASURED_CODE,
     "predicted-peers",
     "_scan",
     "_drawn",
@@ -68,7 +68,7 @@ def main(arguments: list[str]) -> int:
         readme_text = replaced(readme_text, counts, str(readme), begin=PEERS_BEGIN, end=PEERS_END)
         prediction: Path = options.prediction
         at_measurement = compare.of_measured_code(
-            predictions, sorted(folder.glob(f"*{compare.MEASURED_CODE}.csv"))
+            predictions, sorted(folder.glob(f"*{results.MEASURED_CODE}.csv"))
         )
         compared = compare.section([row for rows in devices for row in rows], at_measurement)
         text = replaced(prediction.read_text(), compared, str(prediction), COMPARED_BEGIN, COMPARED_END)

@@ -9,6 +9,10 @@ from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
 
+#: Follows the name of a GPU in the names of tables that keep predictions for code that was measured on it and
+#: has changed since.
+MEASURED_CODE = "-predicted"
+
 
 def folder(text: str) -> Path:
     """A folder for results, from a command line; created at once, so that no run fails after measuring.

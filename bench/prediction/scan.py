@@ -26,7 +26,7 @@ from bench.checks import require_identical
 from bench.prediction import model
 from bench.prediction.cases import STEPS, Planned, beyond, launches_of, repeats
 from bench.prediction.model import Prediction, extrapolated, in_order, library_call, predict, run_some
-from bench.results import RESULTS
+from bench.results import MEASURED_CODE, RESULTS
 from bench.sources import Source
 from cudml.operators.path import Choice
 from cudml.plans import KernelLaunch, Limits, Plan
@@ -209,8 +209,24 @@ class Scan(Generic[P]):
         return folder / f"{slug}-{self.operator}_scan.csv"
 
     def measured(self) -> tuple[str, list[Row[P]]]:
-        """Where the times that were measured on the GPU of predictions come from, and their rows."""
-        return self.read(self.measured_table(_MEASURED_ON))
+        """Where the times that were measured on the GPU of predictions come from, and their rows.
+
+        Where the kernel of a path has changed since, its times are multiplied by the predicted change: a
+        table keeps the predictions for the measured kernel.
+        """
+        origin, rows = self.read(self.measured_table(_MEASURED_ON))
+        of_measured_code = self.read(self.measured_table(_MEASURED_ON + MEASURED_CODE))[1]
+        before = {row.point: row.times for row in of_measured_code}
+        now = {row.point: row.times for row in self.read()[1]}
+
+        def times_of(row: Row[P]) -> dict[str, float]:
+            old, new = before.get(row.point, {}), now.get(row.point, {})
+            return {
+                name: time * new[name] / old[name] if name in old and name in new else time
+                for name, time in row.times.items()
+            }
+
+        return origin, [replace(row, times=times_of(row)) for row in rows]
 
     def as_measured(self, rows: Iterable[Row[P]]) -> list[Row[P]]:
         """The rows, with measured times of the points that have them."""

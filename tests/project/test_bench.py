@@ -333,7 +333,7 @@ def test_measured_times_that_are_near_are_a_tie(own_us: float, peer_us: float, v
 
 def predicted_when_measured() -> list[predicted.Row]:
     """The predictions of the code that was measured on an H200."""
-    before = results.RESULTS.glob(f"nvidia-h200{compare.MEASURED_CODE}.csv")
+    before = results.RESULTS.glob(f"nvidia-h200{results.MEASURED_CODE}.csv")
     return compare.of_measured_code(predicted.read()[1], before)
 
 
