@@ -30,8 +30,8 @@ QUICK = {
     "top_k": [
         top_k.Point("rows", "float32", 16384, 64, 32),
         top_k.Point("rows", "float32", 16384, 65, 32),
-        top_k.Point("rows", "float32", 1024, 1024, 8),
-        top_k.Point("rows", "float32", 1024, 1025, 8),
+        top_k.Point("rows", "float32", 1024, 1536, 8),
+        top_k.Point("rows", "float32", 1024, 1537, 8),
         top_k.Point("columns", "float32", 4096, 1024, 1),
     ],
     "slice": [
