@@ -8,7 +8,8 @@ import numpy as np
 from cudml.dtypes import ElementType, ExtendedType
 from cudml.enums import DataType, RecurrentNetworkDirection
 from cudml.operators.gru.activations import Activation
-from cudml.operators.gru.operator import LAYER_MEMBERS, GruDesc, StackDesc, plan
+from cudml.operators.gru.operator import LAYER_MEMBERS, GruDesc, StackDesc, layer_of, plan
+from cudml.operators.gru.paths import estimated_clocks
 from cudml.operators.gru.wave import member_of
 from cudml.plans import Limits, Plan
 from cudml.tensors import TensorDesc
@@ -35,6 +36,7 @@ _SIZES = (
     (16, 128, 32, 256),
     (16, 16, 32, 2048),
     (16, 1, 32, 2048),
+    (16, 128, 32, 1728),
     (16, 128, 32, 2048),
     (16, 400, 32, 136),
     (16, 128, 32, 160),
@@ -82,10 +84,19 @@ def descriptors() -> Iterator[GruDesc | StackDesc]:
 
 
 def plans(descriptor: GruDesc | StackDesc, limits: Limits) -> list[Plan]:
-    """The plan; layers at once have none on a CPU, which runs them one after the other."""
-    if isinstance(descriptor, StackDesc) and limits.warp_lanes == 1:
-        return []
-    return [plan(descriptor, limits)]
+    """The plan; layers at once have none on a CPU, which runs them one after the other.
+
+    Where split products are chosen, the best of the other paths is planned as well, which other layers take.
+    """
+    if isinstance(descriptor, StackDesc):
+        return [] if limits.warp_lanes == 1 else [plan(descriptor, limits)]
+    found = [plan(descriptor, limits)]
+    if limits.warp_lanes > 1:
+        clocks = estimated_clocks(layer_of(descriptor), limits)
+        best, other = sorted(clocks, key=clocks.__getitem__)[:2]
+        if best == "split_products":
+            found.append(plan(descriptor, limits, path=other))
+    return found
 
 
 def _stack(layer: GruDesc) -> StackDesc:

@@ -42,7 +42,8 @@ H100_PCIE = Gpu("NVIDIA H100 PCIe", 114, 1.755e9, 2.0e12, L2_RATE * 1.755e9 / CL
 #: Clocks for which an instruction of a warp keeps the pipe of its partition: 32 lanes over the pipe's lanes,
 #: a quarter of the guide's results a clock; memory and shared storage take 16 lanes a clock of a partition.
 #: Then the latency, assumed, of results that are waited for. Shared storage and shuffles: 29, less the 6 of
-#: an instruction that makes the address. A reduction ends 8 clocks later, when its last lanes have entered.
+#: an instruction that makes the address. A reduction ends 8 clocks later, when its last lanes have entered. A
+#: matrix instruction has 16 x 8 results of depth 16, or of depth 8 for TF32 (datasheet: half the rate).
 _PIPES = {
     "alu": (2, 6),
     "fma": (1, 6),

@@ -116,11 +116,16 @@ INSTRUCTION(MEMBAR, "", kMemory, "ALL SC CTA GPU SYS", "PTX fence") {
   step.warp.access.is_fence = !step.has(mCTA);
 }
 INSTRUCTION(ERRBAR, "CGAERRBAR CCTL", kMemory, "ALL IVALL", "PTX fence") {}
-// DEPBAR waits for the copies before LDGDEPBAR, which are all copies that the kernels have started.
-INSTRUCTION(LDGDEPBAR, "DEPBAR", kMemory, "LE", "PTX cp.async.commit_group, wait_group") {
-  step.warp.access.awaits_copies = step.has(mLE);
+// LDGDEPBAR ends a group of copies; DEPBAR waits until at most so many groups are not there.
+INSTRUCTION(LDGDEPBAR, "", kMemory, "", "PTX cp.async.commit_group") {
+  step.warp.access.ends_copies = true;
+}
+INSTRUCTION(DEPBAR, "", kMemory, "LE", "PTX cp.async.wait_group") {
+  if (!step.has(mLE)) step.unknown();
   for (int n = 0; n < step.count(); ++n)
     if (step.operand(n).kind != Kind::kImmediate) step.unknown();
+  step.warp.access.awaits_copies = true;
+  step.warp.access.groups_left = step.u32(step.count() - 1)[0];
 }
 // It may take no time at all.
 INSTRUCTION(NANOSLEEP, "", kBranch, "", "PTX nanosleep") { step.u32(0); }

@@ -45,7 +45,8 @@ enum class Pipe : uint8_t {
   S(ANY) S(ALL) S(MAX) S(MIN) S(SUM) S(ADD) S(INC) S(EXCH) S(CAS) S(CAST) S(SPIN) S(POPC)         \
   S(IDX) S(UP) S(DOWN) S(BFLY) S(SYNC) S(DEFER_BLOCKING) S(RED) S(RESULT) S(DIV) S(REL) S(NOINC)  \
   S(NODEC) S(COLLECTIVE) S(EXCLUSIVE) S(RECONVERGENT) S(STRONG) S(CTA) S(GPU) S(SYS) S(SC)        \
-  S(CONSTANT) S(IVALL) S(BYPASS) S(CLEAR) S(BF16) S(EF) S(LU) S(NA) S(LTC128B) S(U16x2) S(S16x2)
+  S(CONSTANT) S(IVALL) S(BYPASS) S(CLEAR) S(BF16) S(TF32) S(EF) S(LU) S(NA) S(LTC128B)       \
+  S(U16x2) S(S16x2)
 // clang-format on
 enum Suffix : uint8_t {
 #define S(name) m##name,

@@ -187,23 +187,28 @@ INSTRUCTION(HFMA2, "", kHalf, "MMA", "PTX fma.f16x2") {
 //   of A: rows r and r + 8, columns 2 c, 2 c + 1, 2 c + 8 and 2 c + 9;
 //   of B: rows 2 c, 2 c + 1, 2 c + 8 and 2 c + 9, column r;
 //   of C and D: rows r and r + 8, columns 2 c and 2 c + 1.
-INSTRUCTION(HMMA, "", kTensor, "16816 1688 F32 BF16",
+// TF32 of depth 8 has a number in each word, without the 13 lower bits: columns of A and rows of B are c and
+// c + 4.
+INSTRUCTION(HMMA, "", kTensor, "16816 1688 F32 BF16 TF32",
             "PTX mma.sync.m16n8k16.f32.f16.f16.f32, figures of the fragments") {
   if (!step.has(mF32)) step.unknown();
   if (step.mask != kAll) step.fail("a matrix instruction without all lanes");
   const int depth = step.has(m16816) ? 16 : 8;
-  const bool is_brain = step.has(mBF16);
+  const bool is_brain = step.has(mBF16), is_tf32 = step.has(mTF32);
+  if (is_tf32 && (depth != 8 || is_brain)) step.unknown();
   float a[16][16], b[16][8];
-  for (int word = 0; word < depth / 4; ++word) {
+  for (int word = 0; word < (is_tf32 ? 4 : depth / 4); ++word) {
     const U32 of_a = step.word(1, word), of_b = step.word(2, word / 2);
-    for (int n = 0; n < 2 * kLanes; ++n) {
-      const auto half_of = [&](U32 x) {
+    const int per_word = is_tf32 ? 1 : 2, half_depth = 4 * per_word;
+    for (int n = 0; n < per_word * kLanes; ++n) {
+      const auto number_of = [&](U32 x) {
+        if (is_tf32) return bits_as<float>(x[n] & 0xffffe000u);
         const uint32_t bits = x[n / 2] >> 16 * (n % 2) & 0xffffu;
         return is_brain ? bits_as<float>(bits << 16) : from_half(bits);
       };
-      const int row = n / 8, column = n % 8;
-      a[row + 8 * (word % 2)][column + 8 * (word / 2)] = half_of(of_a);
-      b[column + 8 * (word / 2)][row] = half_of(of_b);
+      const int row = n / half_depth, column = n % half_depth;
+      a[row + 8 * (word % 2)][column + half_depth * (word / 2)] = number_of(of_a);
+      b[column + half_depth * (word / 2)][row] = number_of(of_b);
     }
   }
   U32 sums[4];  // stored last: D may be A, B or C

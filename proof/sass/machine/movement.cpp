@@ -140,7 +140,7 @@ INSTRUCTION(STL, "", kMemory, SIZES, "PTX st.local") {
   store_words(step, [&](auto put) { local(step, step.address(0), Use::kStore, put); });
 }
 // Copies 4, 8 or 16 bytes from global memory to shared storage; here at once.
-INSTRUCTION(LDGSTS, "", kMemory, "E 64 128 BYPASS", "PTX cp.async") {
+INSTRUCTION(LDGSTS, "", kMemory, "E 64 128 BYPASS LTC128B", "PTX cp.async") {
   const U64 to = step.address(0);
   const int size = size_of(step);
   step.warp.access.is_copy = true;

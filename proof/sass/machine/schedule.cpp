@@ -304,11 +304,12 @@ class Run {
     };
     const double done = step.mask ? finish(m, warp.access, pipe, at) : at;
     count_down(instruction.write_scoreboard, done);
-    if (warp.access.is_copy && done > warp.copied_at) {
-      warp.copied_at = done;
-      warp.copied_pc = pc;
+    if (warp.access.is_copy && done > warp.copied.at) warp.copied = {done, pc};
+    if (warp.access.ends_copies) warp.groups.push_back(warp.copied);
+    if (warp.access.awaits_copies) {
+      for (; warp.groups.size() > warp.access.groups_left; warp.groups.pop_front())
+        turn.wait_until(warp.groups.front().at, Cause::kResult, warp.groups.front().pc);
     }
-    if (warp.access.awaits_copies) turn.wait_until(warp.copied_at, Cause::kResult, warp.copied_pc);
     if (warp.access.is_fence) turn.wait_until(at + rates_.fence_latency, Cause::kFence, pc);
     count_down(instruction.read_scoreboard, at + rates_.latency[(int)Pipe::kBranch]);
     // Only branches, and instructions that wait for other lanes, take lanes apart or let them meet.

@@ -1,5 +1,6 @@
 // What an instruction finds and changes: the registers of a warp, its block, the launch.
 #pragma once
+#include <deque>
 #include <memory>
 #include <utility>
 
@@ -21,10 +22,12 @@ struct Access {
   int updates = 0;         // of the word that most lanes update
   bool is_remote = false;  // of shared storage of another block of the cluster
   bool is_fence = false;
-  bool is_copy = false, awaits_copies = false;  // to shared storage
+  bool is_copy = false, ends_copies = false, awaits_copies = false;  // to shared storage
+  uint32_t groups_left = 0;  // of copies, that need not be there
   void reset() {
     num_sectors = num_lines_more = wavefronts = 0;
-    is_store = is_strong = is_atomic = is_remote = is_fence = is_copy = awaits_copies = false;
+    is_store = is_strong = is_atomic = is_remote = is_fence = false;
+    is_copy = ends_copies = awaits_copies = false;
   }
 };
 
@@ -67,9 +70,14 @@ struct Warp {
   uint32_t steps_in_group = 0;  // since the lanes that run were chosen among several
   double scoreboards[kNumScoreboards] = {};
   uint32_t scoreboard_pcs[kNumScoreboards] =
-      {};                // the instructions that are the last to count them down
-  double copied_at = 0;  // when its copies to shared storage are there
-  uint32_t copied_pc = 0;
+      {};  // the instructions that are the last to count them down
+  // When its copies to shared storage are there, and the last of them: all, and those of each group that has
+  // ended, together with the groups before it.
+  struct Copied {
+    double at = 0;
+    uint32_t pc = 0;
+  } copied;
+  std::deque<Copied> groups;
   Access access;
   std::vector<uint8_t> local;  // memory of the lanes, one after another
 

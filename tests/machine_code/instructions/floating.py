@@ -341,15 +341,43 @@ def _product(depth: int, kind: str) -> Callable[..., Array]:
             left[:, group + 8 * (n // 2 % 2), 2 * member + n % 2 + 8 * (n // 4)] = of_a[:, :, n]
         for n in range(depth // 4):
             right[:, 2 * member + n % 2 + 8 * (n // 2), group] = of_b[:, :, n]
-        product, of_c = left @ right, c.reshape(-1, 32, 4)
-        results = [product[:, group + 8 * (n // 2), 2 * member + n % 2] + of_c[:, :, n] for n in range(4)]
-        return sum(weight * one for weight, one in zip(_WEIGHTS, results, strict=True)).reshape(-1)
+        return _weighted(left @ right, c)
 
     return expected
 
 
+def _weighted(product: Array, c: Array) -> Array:
+    """The sums of the lanes' results, which are as in the figures of the PTX ISA, mma.m16n8k8."""
+    group, member = np.divmod(np.arange(32), 4)
+    of_c = c.reshape(-1, 32, 4)
+    results = [product[:, group + 8 * (n // 2), 2 * member + n % 2] + of_c[:, :, n] for n in range(4)]
+    return sum(weight * one for weight, one in zip(_WEIGHTS, results, strict=True)).reshape(-1)
+
+
+def _tf32_operands(rng: np.random.Generator) -> list[Array]:
+    """As `_matrix_operands`, with a number in each word, and lower bits that have no effect."""
+    numbers = [rng.integers(-8, 9, size=n * NUM_VALUES) / 4 for n in (4, 2)]
+    words = [number.astype(np.float32).view(np.uint32) for number in numbers]
+    words = [word + rng.integers(1 << 13, size=word.shape, dtype=np.uint32) for word in words]
+    return [*words, rng.integers(-50, 50, size=4 * NUM_VALUES).astype(np.float32)]
+
+
+def _tf32_product(a: Array, b: Array, c: Array) -> Array:
+    """Lanes hold elements as in the figures of the PTX ISA, mma.m16n8k8 of TF32."""
+    group, member = np.divmod(np.arange(32), 4)
+    kept = np.uint32(0xFFFFE000)
+    of_a, of_b = ((x & kept).view(np.float32).reshape(-1, 32, n) for x, n in ((a, 4), (b, 2)))
+    left, right = np.zeros((len(of_a), 16, 8)), np.zeros((len(of_a), 8, 8))
+    for n in range(4):
+        left[:, group + 8 * (n % 2), member + 4 * (n // 2)] = of_a[:, :, n]
+    for n in range(2):
+        right[:, member + 4 * n, group] = of_b[:, :, n]
+    return _weighted(left @ right, c)
+
+
 def _matrix(depth: int, kind: str = "f16") -> Snippet:
-    words = {"a": depth // 4, "b": depth // 8, "c": 4}
+    is_tf32 = kind == "tf32"
+    words = {"a": 4, "b": 2, "c": 4} if is_tf32 else {"a": depth // 4, "b": depth // 8, "c": 4}
     lists, inputs, number = [], [], 4
     for letter, count in words.items():
         lists.append("{" + ", ".join(f"%{number + k}" for k in range(count)) + "}")
@@ -361,14 +389,17 @@ def _matrix(depth: int, kind: str = "f16") -> Snippet:
         "{{%0, %1, %2, %3}}, {", ".join(lists)};"
         : "=f"(d0), "=f"(d1), "=f"(d2), "=f"(d3) : {", ".join(inputs)});
       r = d0 + 3 * d1 + 7 * d2 + 13 * d3;"""
-    form = {8: "HMMA.1688.F32", 16: "HMMA.16816.F32"}[depth] + ".BF16" * (kind == "bf16")
-    operands = _matrix_operands(depth, kind)
-    return Snippet("u32 u32 f32 -> f32", body, _product(depth, kind), form, operands=operands)
+    form = {8: "HMMA.1688.F32", 16: "HMMA.16816.F32"}[depth]
+    form += {"f16": "", "bf16": ".BF16", "tf32": ".TF32"}[kind]
+    operands = _tf32_operands if is_tf32 else _matrix_operands(depth, kind)
+    expected = _tf32_product if is_tf32 else _product(depth, kind)
+    return Snippet("u32 u32 f32 -> f32", body, expected, form, operands=operands)
 
 
 MATRICES = {
     **{f"mma.m16n8k{depth}": _matrix(depth) for depth in (8, 16)},
     "mma.m16n8k16.bf16": _matrix(16, "bf16"),
+    "mma.m16n8k8.tf32": _matrix(8, "tf32"),
 }
 
 SNIPPETS = {**ARITHMETIC, **COMPARISONS, **FUNCTIONS, **CONVERSIONS, **HALVES, **MATRICES}

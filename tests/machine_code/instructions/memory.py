@@ -165,10 +165,10 @@ SHARED = {
 }
 
 
-def _async(num_bytes: int, how: str, form: str) -> Snippet:
+def _async(num_bytes: int, how: str, form: str, fetched: str = "") -> Snippet:
     body = f"""{_PLACE.format("uint32_t")}
       if (t % {num_bytes // 4} == 0)
-        asm volatile("cp.async.{how}.shared.global [%0], [%1], {num_bytes};"
+        asm volatile("cp.async.{how}.shared.global{fetched} [%0], [%1], {num_bytes};"
           : : "r"((uint32_t)__cvta_generic_to_shared(place + t)), "l"(pa + i) : "memory");
       asm volatile("cp.async.commit_group; cp.async.wait_group 0;" : : : "memory");
       __syncthreads(); r = place[t];"""
@@ -179,7 +179,22 @@ COPIES = {
     "cp.async, 4 bytes": _async(4, "ca", "LDGSTS.E"),
     "cp.async, 8 bytes": _async(8, "ca", "LDGSTS.E.64"),
     "cp.async, 16 bytes": _async(16, "cg", "LDGSTS.E.BYPASS.128"),
+    "cp.async, 4 bytes of a line": _async(4, "ca", "LDGSTS.E.LTC128B", ".L2::128B"),
+    "cp.async, 16 bytes of a line": _async(16, "cg", "LDGSTS.E.BYPASS.LTC128B.128", ".L2::128B"),
 }
+
+COPIES["cp.async, groups"] = Snippet(
+    "u32 -> u32",
+    f"""{_PLACE.format("uint32_t")}
+      for (int n = 0; n < 2; ++n)
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4; cp.async.commit_group;"
+          : : "r"((uint32_t)__cvta_generic_to_shared(place + t)), "l"(pa + i) : "memory");
+      asm volatile("cp.async.wait_group 1;" : : : "memory");
+      r = place[t];
+      asm volatile("cp.async.wait_group 0;" : : : "memory");""",
+    _same,
+    "LDGSTS.E LDGDEPBAR DEPBAR.LE",
+)
 
 _OPERATIONS: dict[str, Callable[..., Array]] = {
     "Add": lambda old, new: old + new,
