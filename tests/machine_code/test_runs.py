@@ -155,9 +155,10 @@ def candidates() -> Iterator[Case]:
         (DataType.FLOAT32, DataType.FLOAT16, ExtendedType.BFLOAT16),
         (standard, others),
         (True, False),
-        ("block", "grid", "matrix_grid", "products"),
+        ("block", "grid", "matrix_grid", "products", "split_products"),
     ):
-        if path != "matrix_grid" or data_type is not DataType.FLOAT32:
+        is_single = data_type is DataType.FLOAT32
+        if {"matrix_grid": not is_single, "split_products": is_single}.get(path, True):
             layer = gru(
                 3, 3, 2, 40, data_type=data_type, activations=activations, linear_before_reset=is_linear
             )
@@ -175,8 +176,13 @@ def candidates() -> Iterator[Case]:
                 )
                 yield Case(layer, path, HOPPER.limits)
             # With few multiprocessors, or more units than one pass has, a block has several sequences, rounds
-            # or passes: items are not fixed. With matrix instructions, a block has more units.
-            few = {"matrix_grid": ((3, 40, 2), (20, 40, 2), (20, 40, 3)), "block": ((3, 136, 1),)}
+            # or passes: items are not fixed. With matrix instructions, a block has more units. Split products
+            # have more chunks than shared storage.
+            few = {
+                "matrix_grid": ((3, 40, 2), (20, 40, 2), (20, 40, 3)),
+                "block": ((3, 136, 1),),
+                "split_products": ((3, 40, 1), (3, 198, 1), (66, 200, 132)),
+            }
             for batch, hidden, number in few.get(path, ((3, 40, 1),)):
                 layer = gru(
                     3,

@@ -25,14 +25,17 @@ BIDIRECTIONAL = RecurrentNetworkDirection.BIDIRECTIONAL
 
 STANDARD = (Activation.sigmoid(), Activation.tanh())
 
-#: Paths that take only types of 16 bits, and paths that take only one step.
+#: Paths that take only types of 16 bits, only float32, and only one step.
 MATRIX_PATHS = ("matrix_grid",)
+SINGLE_PATHS = ("split_products",)
 ONE_STEP_PATHS = ("step",)
 
 
 def dtypes_of(path: str) -> tuple[Any, ...]:
     """The types that a path takes."""
     halves = (np.float16, ml_dtypes.bfloat16)
+    if path in SINGLE_PATHS:
+        return (np.float32,)
     return halves if path in MATRIX_PATHS else (np.float32, *halves)
 
 

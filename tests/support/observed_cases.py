@@ -368,6 +368,14 @@ CASES = {
         ),
         "products",
     ),
+    "gru by split products": Case(gru(2, 3, 2, 196, pads=(1, 2, 3)), "split_products"),
+    "gru by split products, reset first": Case(
+        gru(3, 66, 2, 20, activations=OTHERS, linear_before_reset=False, direction=BIDIRECTIONAL),
+        "split_products",
+    ),
+    "gru by split products, wide blocks": Case(
+        gru(2, 3, 2, 150, pads=(1, 2, 3)), "split_products", limits=ONE
+    ),
     "gru, a single step": Case(gru(1, 1, 130, 9), "step", length=1),
     "gru, a single step of several sequences": Case(
         gru(1, 6, 7, 10, direction=BIDIRECTIONAL, pads=(1, 2, 3)), "step", length=1

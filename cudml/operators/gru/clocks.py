@@ -13,6 +13,7 @@ from cudml.operators.gru.layer import (
     NUM_GATES,
     PAIRED_BYTES,
     QUAD,
+    SPLIT_PANEL_COLUMNS,
     STEP_UNITS,
     Layer,
     Shape,
@@ -90,6 +91,13 @@ class Clocks:
     product_block: int
     #: The host's time for a product and the launch after it, while the host is not ahead of the GPU.
     product_host: int
+
+    # split_products: a launch for each step
+
+    #: A row of weights in the products of a panel, with all sequences of a block.
+    split_row: int
+    #: A block's start, gates and end.
+    split_fixed: int
 
     # matrix_grid: matrix instructions
 
@@ -231,6 +239,20 @@ def products_clocks(shape: Shape, layer: Layer, limits: Limits, t: Clocks) -> in
     launches = halves * ((layer.num_directions + 1) * t.launch + t.product_gates + blocks)
     host = halves * t.product_host if layer.num_steps <= _UNRECORDED_STEPS else 0
     return t.launch + layer.num_steps * max(launches + products + read, host)
+
+
+def split_clocks(shape: Shape, layer: Layer, limits: Limits, t: Clocks) -> int:
+    """Clocks that a launch for each step, or two, by operands in two parts are estimated to take.
+
+    Copies are under way while earlier ones are multiplied.
+    """
+    halves = 1 if layer.linear_before_reset else 2
+    waves = ceil_div(shape.num_blocks(layer), limits.num_multiprocessors)
+    products = ceil_div(layer.hidden_size, SPLIT_PANEL_COLUMNS) * NUM_GATES * shape.thread_units * t.split_row
+    rows = NUM_GATES * shape.thread_units + halves * shape.group_batch
+    copies = 4 * rows * layer.hidden_size // t.l2_bytes
+    step = waves * (max(products, copies) + halves * t.split_fixed)
+    return t.launch + layer.num_steps * (halves * t.launch + step)
 
 
 def projection_clocks(layer: Layer, limits: Limits, t: Clocks) -> int:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from cudml.checks import camel
 from cudml.dtypes import ElementInfo, ExtendedType
-from cudml.enums import OperatorType, RecurrentNetworkDirection
+from cudml.enums import DataType, OperatorType, RecurrentNetworkDirection
 from cudml.operators.gru.activations import ACTIVATIONS, Activation
 from cudml.plans import WARP_LANES, Constants, Limits
 from cudml.tensors import TensorDesc
@@ -59,6 +59,15 @@ STEP_THREADS = (2 * STEP_UNITS + 1) * WARP_LANES
 # kernels/gru/products.cu: hidden units of a block, and the phases of a launch.
 PRODUCTS_THREADS = 256
 PRODUCTS_START, PRODUCTS_HALF, PRODUCTS_FINISH = 0, 1, 2
+
+# kernels/gru/split_products.cu: threads and sequences of a block; columns that a warp multiplies at once; by
+# the hidden units of a block, columns of a chunk and chunks in shared storage. sm_80 is the first with
+# matrices of TF32.
+SPLIT_THREADS = 256
+SPLIT_BATCH = 64
+SPLIT_PANEL_COLUMNS = 16
+SPLIT_CHUNKS = {16: (64, 3), 32: (32, 4)}
+SPLIT_CAPABILITY = 80
 
 # kernels/gru/wave.cu: layers of a grid at most, sequences of a product, chunks in registers, sums of an item.
 WAVE_MAX_LAYERS = 4
@@ -169,6 +178,17 @@ CONSTANTS: dict[str, Constants] = {
         ("kHalf", PRODUCTS_HALF),
         ("kFinish", PRODUCTS_FINISH),
     ),
+    "split_products": (
+        *_LAYER_CONSTANTS,
+        ("kSplitThreads", SPLIT_THREADS),
+        ("kSplitBatch", SPLIT_BATCH),
+        ("kPanelColumns", SPLIT_PANEL_COLUMNS),
+        *((f"SplitChunks<{units}>::kColumns", columns) for units, (columns, _) in SPLIT_CHUNKS.items()),
+        *((f"SplitChunks<{units}>::kStages", stages) for units, (_, stages) in SPLIT_CHUNKS.items()),
+        ("kStart", PRODUCTS_START),
+        ("kHalf", PRODUCTS_HALF),
+        ("kFinish", PRODUCTS_FINISH),
+    ),
     "matrix_grid": (
         *_LAYER_CONSTANTS,
         *_GRID_CONSTANTS,
@@ -240,6 +260,11 @@ class Layer:
         if self.element.element_type is ExtendedType.BFLOAT16:
             return limits.compute_capability == 0 or limits.compute_capability >= 80
         return self.element_bytes == 2
+
+    def has_split_products(self, limits: Limits) -> bool:
+        """Whether the device's matrix instructions take the type in two parts; the emulator's do."""
+        has_tf32 = limits.compute_capability == 0 or limits.compute_capability >= SPLIT_CAPABILITY
+        return has_tf32 and self.element.element_type is DataType.FLOAT32
 
     @property
     def is_standard(self) -> bool:

@@ -3,7 +3,8 @@
 Most paths multiply all inputs by their weights at once, with the matrix product of the device's library or in
 a kernel for the CPU, and then run all steps in one launch that keeps the weights of the recurrence on the
 chip. A single step is one launch that does both. Where the chip cannot hold the weights, every step is a
-product of the library and a launch for the gates. The choice follows the estimates of clocks.py.
+product of the library and a launch for the gates, or in float32 one launch for both. The choice follows the
+estimates of clocks.py.
 """
 
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from cudml.operators.gru.clocks import (
     matrix_clocks,
     products_clocks,
     projection_clocks,
+    split_clocks,
     step_clocks,
 )
 from cudml.operators.gru.grids import block_steps, grid_steps, matrix_steps
@@ -31,9 +33,10 @@ from cudml.operators.gru.shapes import (
     matrix_shape,
     panel_products,
     products_shape,
+    split_shape,
     step_shape,
 )
-from cudml.operators.gru.steps import products_steps, step_steps
+from cudml.operators.gru.steps import products_steps, split_products_steps, step_steps
 from cudml.operators.path import Choice, Path, Steps, by_name
 from cudml.plans import MAX_GRID_BLOCKS, Limits
 
@@ -115,6 +118,12 @@ PATHS = by_name(
         lambda layer, limits: products_shape(layer).num_blocks(layer) <= MAX_GRID_BLOCKS,
         _complete(products_steps),
     ),
+    Path(
+        "split_products",
+        "the same in float32, by matrix instructions that take TF32: a launch for each step",
+        lambda layer, limits: split_shape(layer, limits) is not None,
+        _complete(split_products_steps),
+    ),
     Path("panels", "more steps on a CPU", _any_layer, _complete(panel_steps, multiplies=True)),
     Path("serial", "a few steps on a CPU", _any_layer, _complete(serial_steps, multiplies=True)),
 )
@@ -135,6 +144,8 @@ def estimated_clocks(layer: Layer, limits: Limits, t: Clocks = CLOCKS) -> dict[s
         clocks["matrix_grid"] = matrix_clocks(matrix, layer, t)
     if PATHS["products"].can_do(layer, limits):
         clocks["products"] = products_clocks(products_shape(layer), layer, limits, t)
+    if (split := split_shape(layer, limits, t)) is not None:
+        clocks["split_products"] = split_clocks(split, layer, limits, t)
     if layer.num_steps == 1:
         more = projection_clocks(layer, limits, t)
         clocks = {name: count + more for name, count in clocks.items()}

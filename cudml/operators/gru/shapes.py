@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from cudml.operators.gru.clocks import CLOCKS, Clocks, grid_clocks, matrix_clocks
+from cudml.operators.gru.clocks import CLOCKS, Clocks, grid_clocks, matrix_clocks, split_clocks
 from cudml.operators.gru.layer import (
     BIASES_BYTES,
     BLOCK_EARLY_CAPABILITY,
@@ -29,16 +29,22 @@ from cudml.operators.gru.layer import (
     PRODUCTS_THREADS,
     QUAD,
     ROWS_BATCH,
+    SPLIT_BATCH,
+    SPLIT_CHUNKS,
+    SPLIT_THREADS,
     STEP_BATCH,
     STEP_THREADS,
     STEP_UNITS,
     Layer,
     Shape,
 )
-from cudml.plans import WARP_LANES, Limits, ceil_div
+from cudml.plans import MAX_GRID_BLOCKS, WARP_LANES, Limits, ceil_div
 
 # Fewest sequences of a CPU's thread: with fewer, several threads are no faster than one.
 _SERIAL_MIN_BATCH = 16
+
+# Offsets of weights have 32 bits.
+_MOST_SPLIT_WEIGHTS = 1 << 32
 
 # Sequences of a round of the grid kernel. A warp multiplies GRID_BATCH at once.
 _ROUND_BATCHES = (1, 2, 4, 8, 16)
@@ -256,6 +262,40 @@ def products_shape(layer: Layer) -> Shape:
         num_chunks=0,
         piece_bytes=0,
         num_register_chunks=0,
+    )
+
+
+def split_shape(layer: Layer, limits: Limits, t: Clocks = CLOCKS) -> Shape | None:
+    """The fastest shape of the kernel with operands in two parts; None if it cannot run."""
+    num_weights = layer.num_directions * NUM_GATES * layer.hidden_size**2
+    if not layer.has_split_products(limits) or num_weights >= _MOST_SPLIT_WEIGHTS:
+        return None
+    shapes = [_split_shape_of(layer, units) for units in SPLIT_CHUNKS]
+    fitting = [
+        shape
+        for shape in shapes
+        if shape.shared_bytes <= limits.shared_bytes_per_block and shape.num_blocks(layer) <= MAX_GRID_BLOCKS
+    ]
+    return min(fitting, key=lambda shape: split_clocks(shape, layer, limits, t), default=None)
+
+
+def _split_shape_of(layer: Layer, units: int) -> Shape:
+    """A block has `units` hidden units: those of the weights' rows of the most gates of a launch."""
+    columns, stages = SPLIT_CHUNKS[units]
+    rows = SPLIT_BATCH + (NUM_GATES if layer.linear_before_reset else 2) * units
+    return Shape(
+        num_warps=SPLIT_THREADS // WARP_LANES,
+        thread_units=units,
+        num_groups=ceil_div(layer.batch_size, SPLIT_BATCH),
+        group_batch=SPLIT_BATCH,
+        num_shards=ceil_div(layer.hidden_size, units),
+        num_passes=1,
+        round_batch=SPLIT_BATCH,
+        state_bytes=0,
+        num_chunks=ceil_div(layer.hidden_size, columns),
+        piece_bytes=0,
+        num_register_chunks=0,
+        fixed_bytes=4 * stages * rows * columns,
     )
 
 

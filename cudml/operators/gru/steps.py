@@ -1,4 +1,4 @@
-"""Recurrences of a GRU by steps: one launch for a single step, or products of the library for each step."""
+"""Recurrences of a GRU by steps: one launch for a single step, or for each step its products and gates."""
 
 from cudml.operators.gru.inputs import product_workspace
 from cudml.operators.gru.layer import (
@@ -6,14 +6,24 @@ from cudml.operators.gru.layer import (
     PRODUCTS_FINISH,
     PRODUCTS_HALF,
     PRODUCTS_START,
+    SPLIT_CHUNKS,
     STEP_CARRIED_ROWS,
     STEP_COUNTS_BYTES,
     Layer,
 )
-from cudml.operators.gru.recurrence import Places, recurrence_launch, tensors_of
-from cudml.operators.gru.shapes import products_shape, step_shape
+from cudml.operators.gru.recurrence import Places, fitting, recurrence_launch, tensors_of
+from cudml.operators.gru.shapes import products_shape, split_shape, step_shape
 from cudml.operators.path import Steps
-from cudml.plans import WAIT_REPORT, KernelLaunch, Limits, MatMul, Step, Workspace, product_workspace_size
+from cudml.plans import (
+    WAIT_REPORT,
+    KernelLaunch,
+    Limits,
+    MatMul,
+    Step,
+    Workspace,
+    product_workspace_size,
+    round_up,
+)
 
 #: What the blocks of kernels/gru/step.cu wait for, by number.
 _STEP_WAITS = ("the reset states of other blocks",)
@@ -92,4 +102,30 @@ def products_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
     for number, (first, count) in enumerate(firsts, 1):
         is_last = number == len(firsts)
         step += [*products(first, count), launch(PRODUCTS_FINISH if is_last else PRODUCTS_HALF)]
+    return (launch(PRODUCTS_START), *step * layer.num_steps), tuple(spaces)
+
+
+def split_products_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
+    """For each step a launch, or two unless the layer is linear before reset, after one that starts.
+
+    As in `products_steps`, the launches of all steps are the same objects.
+    """
+    shape = fitting(split_shape, layer, limits)
+    rows = layer.num_directions * layer.batch_size
+    row_bytes = 4 * round_up(layer.hidden_size, SPLIT_CHUNKS[shape.thread_units][0])
+    spaces = [
+        Workspace("states", rows * row_bytes),
+        Workspace("operands", rows * row_bytes),
+        Workspace("counts", 4 * shape.num_blocks(layer)),
+    ]
+    if not layer.linear_before_reset:
+        spaces.append(Workspace("updates", 4 * rows * layer.hidden_size))
+    updates = None if layer.linear_before_reset else "updates"
+    buffers = (*tensors_of(layer, places), "states", "operands", updates, "counts")
+
+    def launch(phase: int) -> KernelLaunch:
+        return recurrence_launch(layer, shape, "split_products", buffers, phase, shape.thread_units)
+
+    phases = (PRODUCTS_FINISH,) if layer.linear_before_reset else (PRODUCTS_HALF, PRODUCTS_FINISH)
+    step = tuple(launch(phase) for phase in phases)
     return (launch(PRODUCTS_START), *step * layer.num_steps), tuple(spaces)

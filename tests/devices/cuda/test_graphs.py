@@ -398,12 +398,14 @@ def test_launches_take_the_place_of_a_graph_that_is_not_recorded(
 
 
 @on_a_gpu
+@pytest.mark.parametrize("path", ["products", "split_products"])
 @pytest.mark.parametrize("linear_before_reset", [True, False])
 def test_a_recurrence_by_products_has_the_bits_of_single_launches(
     gpu: cuda.CudaDevice,
     rng: np.random.Generator,
     monkeypatch: pytest.MonkeyPatch,
     linear_before_reset: bool,
+    path: str,
 ) -> None:
     pytest.importorskip("cupy_backends.cuda.libs.cublas", exc_type=ImportError)
     options = Options(BIDIRECTIONAL, linear_before_reset)
@@ -411,6 +413,6 @@ def test_a_recurrence_by_products_has_the_bits_of_single_launches(
     results = []
     for setting in ("1", "0"):
         monkeypatch.setenv("CUDML_GRAPHS", setting)
-        results.append(run_gru(gpu, layer, options, path="products"))
+        results.append(run_gru(gpu, layer, options, path=path))
     for name, expected in results[1].items():
         np.testing.assert_array_equal(results[0][name], expected)

@@ -64,7 +64,7 @@ class SharedDevice:
 
 
 @pytest.mark.parametrize(
-    ("fits", "function"), [([40], "gru_grid"), ([100, 7], "gru_products"), ([0], "gru_products")]
+    ("fits", "function"), [([40], "gru_grid"), ([100, 7], "gru_split_products"), ([0], "gru_split_products")]
 )
 def test_plan_shrinks_until_its_blocks_fit(fits: list[int], function: str) -> None:
     """As under MPS or in a part of a GPU, also where kernels differ in how many of their blocks fit."""

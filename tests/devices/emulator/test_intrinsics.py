@@ -464,6 +464,22 @@ def test_copies_of_quads_come_when_they_are_waited_for(num_quads: int, rng: np.r
     np.testing.assert_array_equal(early[1, :, num_early:], x[0, :, num_early:])
 
 
+@pytest.mark.parametrize("num_stages", [1, 2, 3, 7])
+def test_copies_in_stages_come_when_their_stage_is_waited_for(
+    num_stages: int, rng: np.random.Generator
+) -> None:
+    """All but the two last stages have come when two may be late, and all when none may."""
+    x = rng.random((num_stages, 2, 8), np.float32)
+    early, late = np.zeros_like(x), np.zeros_like(x)
+    params = params_of(num_stages=("Int32", num_stages))
+    buffers = {"x": x, "early": early, "late": late}
+    launch("staged_copies.cu", "staged_copies", buffers, params, block=2, shared_bytes=512)
+    np.testing.assert_array_equal(late[..., :5], x[..., :5])
+    there = max(0, num_stages - 2)
+    np.testing.assert_array_equal(early[:there, :, :5], x[:there, :, :5])
+    np.testing.assert_array_equal(early[there:, :, :5], -1)
+
+
 OPERATIONS = (np.add, np.minimum, np.maximum, np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.add)
 COUNTERS = 7
 
@@ -541,7 +557,8 @@ def test_vector_types(order: str, seed: int, rng: np.random.Generator) -> None:
     np.testing.assert_array_equal(out[0], [3, 3, 3, 32])
 
 
-def test_the_twin_has_the_functions_of_the_device_header() -> None:
+@pytest.mark.parametrize(("name", "least"), [("intrinsics", 11), ("matrix_intrinsics", 5)])
+def test_the_twin_has_the_functions_of_the_device_header(name: str, least: int) -> None:
     """Two files with one name have the same functions for kernels, in the same order."""
     pattern = re.compile(r"__device__ __forceinline__ ([\w*]+(?: \*)?) ?(\w+)\(([^)]*)\)")
 
@@ -552,7 +569,7 @@ def test_the_twin_has_the_functions_of_the_device_header() -> None:
         ]
 
     overlay = emulator.build.SIMT / "overlay"
-    device = functions((sources.kernel_root() / "common/intrinsics.cuh").read_text())
-    twin = functions((overlay / "common/intrinsics.cuh").read_text())
-    assert len(device) > 10
+    device = functions((sources.kernel_root() / f"common/{name}.cuh").read_text())
+    twin = functions((overlay / f"common/{name}.cuh").read_text())
+    assert len(device) >= least
     assert sorted(map(str, device)) == sorted(map(str, twin))

@@ -329,14 +329,36 @@ def test_path_follows_the_device() -> None:
     assert path(gru_of(7, 1, 1024), replace(LIMITS, warp_lanes=1)) == "gru_serial"
 
 
-def test_weights_that_do_not_fit_the_chip_are_multiplied_by_the_library() -> None:
-    def path(batch: int, hidden: int, data_type: DataType) -> str:
-        return plan(gru_of(256, batch, hidden, data_type=data_type), LIMITS).steps[-1].function
+def test_weights_that_do_not_fit_the_chip_are_multiplied_in_every_step() -> None:
+    def path(batch: int, hidden: int, data_type: DataType, capability: int = 90) -> str:
+        limits = replace(LIMITS, compute_capability=capability)
+        return plan(gru_of(256, batch, hidden, data_type=data_type), limits).steps[-1].function
 
-    assert path(128, 2048, F16) == path(128, 2048, F32) == path(128, 1024, F32) == "gru_products"
+    assert path(128, 2048, F32) == path(128, 1024, F32) == path(128, 1024, F32, 80) == "gru_split_products"
+    assert path(128, 2048, F16) == path(128, 1024, F32, 75) == "gru_products"
+    # R has too many elements for offsets of 32 bits.
     assert path(1, 65536, F32) == "gru_products"
     assert path(8, 2048, F32) == path(32, 512, F32) == "gru_grid"
     assert path(1, 2048, F16) == path(8, 2048, F16) == path(128, 1024, F16) == "gru_matrix_grid"
+
+
+@pytest.mark.parametrize(
+    ("num_multiprocessors", "capability", "units"), [(132, 90, 16), (40, 90, 32), (40, 80, 32)]
+)
+def test_split_products_take_the_units_that_suit_the_device(num_multiprocessors, capability, units) -> None:
+    limits = replace(LIMITS, num_multiprocessors=num_multiprocessors, compute_capability=capability)
+    launch = plan(gru_of(16, 128, 1024), limits, path="split_products").steps[-1]
+    assert isinstance(launch, KernelLaunch)
+    assert launch.template[-1] == units
+    assert launch.grid == (2 * 1024 // units, 1, 1)
+
+
+@pytest.mark.parametrize(("linear_before_reset", "launches"), [(True, 1), (False, 2)])
+def test_split_products_repeat_the_same_objects(linear_before_reset, launches) -> None:
+    layer = replace(gru_of(5000, 2, 8, 2), linear_before_reset=linear_before_reset)
+    found = plan(layer, LIMITS, path="split_products")
+    assert len({id(step) for step in found.steps}) == 2 + launches
+    assert len(found.steps) == 2 + 5000 * launches
 
 
 @pytest.mark.parametrize("directions", [1, 2])
@@ -364,7 +386,7 @@ def test_weights_are_copied_where_they_are_read_often() -> None:
 @pytest.mark.parametrize(
     ("desc", "limits", "expected"),
     [
-        (gru_of(7, 1, 64), LIMITS, r"block: estimated clocks: block \d+, grid \d+, products \d+"),
+        (gru_of(7, 1, 64), LIMITS, r"block: estimated clocks: block \d+, grid \d+, .*products \d+"),
         (
             gru_of(7, 8, 1024, data_type=F16),
             LIMITS,
@@ -398,7 +420,7 @@ def test_one_step_of_many_sequences_multiplies_them_at_once() -> None:
     """`gru_step` reads the weights again for every four sequences: slower than one product for all."""
     assert [plan(gru_of(1, batch, 1024), LIMITS).steps[-1].function for batch in (4, 64)] == [
         "gru_step",
-        "gru_products",
+        "gru_split_products",
     ]
 
 
@@ -435,9 +457,8 @@ def test_product_has_a_workspace_of_its_size(desc: GruDesc, recommended: int, nu
 
 
 def test_plan_refuses_unknown_and_impossible_paths() -> None:
-    with pytest.raises(
-        ValueError, match="path is 'warp', must be block, grid, matrix_grid, step, products, panels or serial"
-    ):
+    names = "block, grid, matrix_grid, step, products, split_products, panels or serial"
+    with pytest.raises(ValueError, match=f"path is 'warp', must be {names}"):
         plan(GRU, LIMITS, path="warp")
     refused = "'matrix_grid' cannot compute a GRU of float32 with D 1, T 5, N 2, I 3 and H 4 on this device"
     with pytest.raises(ValueError, match=refused):

@@ -1,6 +1,6 @@
-// Products of matrices of 16-bit numbers, and words that are loaded four at a time.
+// Products of matrices of 16-bit numbers and of TF32, and words that are loaded four at a time.
 
-#include "common/intrinsics.cuh"
+#include "common/matrix_intrinsics.cuh"
 
 struct Params {
   Int32 depth;
@@ -23,6 +23,23 @@ __global__ void product(const UInt16* a, const UInt16* b, float* out, Params par
     for (int i = 0; i < 2; ++i) columns.words[i] = pair(b, g, k + 2 * t + i * 8);
     sums =
         kIsBFloat ? multiply_add_bfloats(rows, columns, sums) : multiply_add(rows, columns, sums);
+  }
+  for (int i = 0; i < 4; ++i) out[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = sums.values[i];
+}
+
+// The same for TF32.
+__global__ void tf32_product(const UInt32* a, const UInt32* b, float* out, Params params) {
+  const int lane = threadIdx.x, g = lane / 4, t = lane % 4;
+  MatrixSums sums;
+  for (int i = 0; i < 4; ++i) sums.values[i] = out[(g + i / 2 * 8) * 8 + 2 * t + i % 2];
+  for (int k = 0; k < params.depth; k += 8) {
+    MatrixRows rows;
+    MatrixColumns columns;
+    for (int i = 0; i < 4; ++i) {
+      rows.words[i] = a[(g + i % 2 * 8) * params.depth + k + t + i / 2 * 4];
+    }
+    for (int i = 0; i < 2; ++i) columns.words[i] = b[g * params.depth + k + t + i * 4];
+    sums = multiply_add_tf32(rows, columns, sums);
   }
   for (int i = 0; i < 4; ++i) out[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = sums.values[i];
 }

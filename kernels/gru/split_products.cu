@@ -1,0 +1,499 @@
+// Computes: one step of a GRU layer of float32, or half of one: products with the state, and gates.
+// Idea: matrix units multiply operands as two TF32 parts each; float32 adds up sums of 16 columns.
+// Ownership: a block has the gates of kUnits hidden units of 64 sequences; 8 warps divide them.
+// Requires: kStart first; then kFinish for each step, after kHalf if the reset gate comes first.
+// Chosen when: the weights do not pay on the chip, and the device has matrices of TF32.
+
+#include "common/matrix_intrinsics.cuh"
+#include "gru/layer.cuh"
+
+constexpr int kSplitThreads = 256;
+constexpr int kSplitBatch = 64;
+constexpr int kQuad = 4;
+// Columns that a warp multiplies at once, in two matrix instructions.
+constexpr int kPanelColumns = 16;
+constexpr int kPanelQuads = kPanelColumns / kQuad;
+// A warp has two tiles of sequences, and one tile of units of each gate.
+constexpr int kTileRows = 16;
+constexpr int kTileUnits = 8;
+constexpr int kRowTiles = 2;
+constexpr int kTileItems = 4;
+
+// Columns of a chunk that is copied for a block with a number of hidden units, two panels for each warp; and
+// chunks in shared storage.
+template <int kUnits>
+struct SplitChunks {
+  static constexpr int kColumns = 1024 / kUnits;
+  static constexpr int kStages = kUnits < 32 ? 3 : 4;
+};
+
+// The bits of a float32 that TF32 has, and half of the last of them.
+constexpr UInt32 kTf32Bits = 0xffffe000u;
+constexpr UInt32 kHalfUnit = 0x1000u;
+
+// The kinds of launches. `kHalf` computes the update and reset gates, if the reset gate comes before the
+// candidate's product.
+constexpr int kStart = 0;
+constexpr int kHalf = 1;
+constexpr int kFinish = 2;
+
+// Rows of float32 by direction and sequence, of `stride` columns: zeros past the hidden size.
+struct SplitRows {
+  float* states;
+  // Unless linear before reset, the states multiplied by the reset gate; else the states of odd steps.
+  float* operands;
+  float* updates;  // between the halves of a step; packed
+  UInt32* counts;  // steps done, by block
+  int stride;
+};
+
+template <class Element, bool kStandard, bool kLinearBeforeReset, int kPhase, int kUnits>
+struct SplitBlock {
+  static constexpr bool kIsSecondHalf = kPhase == kFinish && !kLinearBeforeReset;
+  static constexpr int kFirstGate = kIsSecondHalf ? kCandidate : kUpdate;
+  static constexpr int kLastGate = kLinearBeforeReset || kPhase == kFinish ? kNumGates : kCandidate;
+  static constexpr int kGates = kLastGate - kFirstGate;
+  static constexpr int kChunkColumns = SplitChunks<kUnits>::kColumns;
+  static constexpr int kChunkQuads = kChunkColumns / kQuad;
+  static constexpr int kStages = SplitChunks<kUnits>::kStages;
+  static constexpr int kWeightRows = kGates * kUnits;
+  static constexpr int kRows = kSplitBatch + kWeightRows;
+  static constexpr int kStageFloats = kRows * kChunkColumns;
+  static constexpr int kCopies = (kRows * kChunkQuads + kSplitThreads - 1) / kSplitThreads;
+  // Warps that divide the sequences, the units and the panels of a chunk.
+  static constexpr int kRowWarps = kSplitBatch / (kRowTiles * kTileRows);
+  static constexpr int kUnitWarps = kUnits / kTileUnits;
+  static constexpr int kPanelWarps = kSplitThreads / kWarpSize / (kRowWarps * kUnitWarps);
+  static constexpr int kPartSums = 2 / kPanelWarps;
+  static constexpr int kPanels = kChunkColumns / kPanelColumns / kPanelWarps;
+  static constexpr int kItems = kSplitBatch * kUnits / kSplitThreads;
+
+  // All launches of a layer have the storage of the one with the most gates.
+  static constexpr int kMostGates = kLinearBeforeReset ? kNumGates : kCandidate;
+  struct Storage {
+    float floats[kStages * (kSplitBatch + kMostGates * kUnits) * kChunkColumns];
+  };
+
+  struct Panel {
+    float4 rows[kRowTiles][2];
+    float4 columns[kGates];
+  };
+  struct Parts {
+    UInt32 high;
+    UInt32 low;
+  };
+  struct SplitPanel {
+    MatrixRows row_highs[kRowTiles][2], row_lows[kRowTiles][2];
+    MatrixColumns highs[kGates][2], lows[kGates][2];
+  };
+
+  Layer<Element> layer;
+  SplitRows rows;
+  float* shared;
+  const float* source;
+  int first_unit;
+  Int64 first_sequence;
+
+  const float* from[kCopies];
+  int num_whole_chunks;
+  StagedCopies<kQuad * kCopies, kStages> copies;
+  // Of even panels and of odd ones in all shapes, so that sums have the same order. Two warps may have one of
+  // these each.
+  MatrixSums sums[kPartSums][kRowTiles][kGates];
+
+  __device__ __forceinline__ int hidden() const { return layer.params.hidden_size; }
+  __device__ __forceinline__ int num_chunks() const { return rows.stride / kChunkColumns; }
+  __device__ __forceinline__ static int lane() { return static_cast<int>(threadIdx.x) % kWarpSize; }
+  __device__ __forceinline__ static int warp() { return static_cast<int>(threadIdx.x) / kWarpSize; }
+  __device__ __forceinline__ static int row_warp() { return warp() % kRowWarps; }
+  __device__ __forceinline__ static int unit_warp() { return warp() / kRowWarps % kUnitWarps; }
+  __device__ __forceinline__ static int panel_warp() { return warp() / (kRowWarps * kUnitWarps); }
+  __device__ __forceinline__ Int64 row_of(Int64 n) const {
+    return layer.direction * layer.params.batch_size + n;
+  }
+
+  // ---- Copies.
+
+  // Odd rows have their panels in another order, so that two rows of a panel are in different banks.
+  __device__ __forceinline__ static int place(int row, int quad) {
+    return row * kChunkColumns + (quad ^ row % 2 * kPanelQuads) * kQuad;
+  }
+
+  // Where a row of the states, or then of the weights, starts in memory. Rows past the last sequence or unit
+  // are copies of the last.
+  __device__ __forceinline__ const float* start_of(int row) const {
+    if (row < kSplitBatch) {
+      const Int64 n = min(first_sequence + row, layer.params.batch_size - 1);
+      return source + row_of(n) * rows.stride;
+    }
+    const int unit = min(first_unit + (row - kSplitBatch) % kUnits, hidden() - 1);
+    const int gate = min(kFirstGate + (row - kSplitBatch) / kUnits, kNumGates - 1);
+    return layer.recurrence + layer.weight_row(gate, unit);
+  }
+
+  __device__ __forceinline__ void find_rows() {
+    const bool is_aligned =
+        hidden() % kQuad == 0 && reinterpret_cast<UInt64>(layer.recurrence) % sizeof(float4) == 0;
+    num_whole_chunks = is_aligned ? hidden() / kChunkColumns : 0;
+#pragma unroll
+    for (int i = 0; i < kCopies; ++i) {
+      const int number = i * kSplitThreads + static_cast<int>(threadIdx.x);
+      from[i] = start_of(number / kChunkQuads) + number % kChunkQuads * kQuad;
+    }
+  }
+
+  // Copies columns below the hidden size; all quads are at multiples of 16 bytes.
+  __device__ __forceinline__ void copy_whole(float* stage, int column) {
+#pragma unroll
+    for (int i = 0; i < kCopies; ++i) {
+      const int number = i * kSplitThreads + static_cast<int>(threadIdx.x);
+      const int row = number / kChunkQuads;
+      if (row >= kRows) continue;
+      copies.start_quad(stage + place(row, number % kChunkQuads), from[i] + column);
+    }
+  }
+
+  // Copies any columns; weights past the hidden size are zeros, like the states there.
+  __device__ __forceinline__ void copy_part(float* stage, int column) {
+#pragma unroll 1
+    for (int number = threadIdx.x; number < kRows * kChunkQuads; number += kSplitThreads) {
+      const int row = number / kChunkQuads;
+      const int quad = number % kChunkQuads;
+      const int first = column + quad * kQuad;
+      float* to = stage + place(row, quad);
+      const float* start = start_of(row) + first;
+      if (row < kSplitBatch) {
+        copies.start_quad(to, start);
+        continue;
+      }
+      for (int c = 0; c < kQuad; ++c) {
+        if (first + c < hidden()) {
+          copies.start_one(to + c, start + c);
+        } else {
+          to[c] = 0.0f;
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ void copy_chunk(int chunk) {
+    float* stage = shared + chunk % kStages * kStageFloats;
+    const int column = chunk * kChunkColumns;
+    if (chunk < num_whole_chunks) {
+      copy_whole(stage, column);
+    } else if (chunk < num_chunks()) {
+      copy_part(stage, column);
+    }
+    copies.end_stage();
+  }
+
+  // ---- Products.
+
+  __device__ __forceinline__ Panel load_panel(int chunk, int panel) const {
+    const float* stage = shared + chunk % kStages * kStageFloats;
+    const int quad = panel * kPanelQuads + lane() % 4;
+    const auto quad_of = [&](int row) {
+      return *reinterpret_cast<const float4*>(stage + place(row + lane() / 4, quad));
+    };
+    Panel loaded;
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) {
+      const int row = (row_warp() * kRowTiles + i) * kTileRows;
+      loaded.rows[i][0] = quad_of(row);
+      loaded.rows[i][1] = quad_of(row + kTileRows / 2);
+    }
+#pragma unroll
+    for (int gate = 0; gate < kGates; ++gate) {
+      loaded.columns[gate] = quad_of(kSplitBatch + gate * kUnits + unit_warp() * kTileUnits);
+    }
+    return loaded;
+  }
+
+  // The upper part is rounded to nearest, so that the lower part is small and of either sign: the product of
+  // two lower parts is left out. Matrix instructions ignore the bits below those of TF32.
+  __device__ __forceinline__ static Parts split(float value) {
+    const UInt32 high = __float_as_uint(value) + kHalfUnit;
+    return {high, __float_as_uint(value - __uint_as_float(high & kTf32Bits))};
+  }
+
+  // A matrix instruction may take columns in any order, if both operands have the same order: its columns t
+  // and t + 4 are the first two of a quad, and in a second instruction the last two.
+  __device__ __forceinline__ static SplitPanel split(const Panel& panel) {
+    SplitPanel found;
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float4 v = panel.rows[i][half];
+        const float values[kQuad] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (int c = 0; c < kQuad; ++c) {
+          const Parts parts = split(values[c]);
+          found.row_highs[i][c / 2].words[c % 2 * 2 + half] = parts.high;
+          found.row_lows[i][c / 2].words[c % 2 * 2 + half] = parts.low;
+        }
+      }
+    }
+#pragma unroll
+    for (int gate = 0; gate < kGates; ++gate) {
+      const float4 v = panel.columns[gate];
+      const float values[kQuad] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+      for (int c = 0; c < kQuad; ++c) {
+        const Parts parts = split(values[c]);
+        found.highs[gate][c / 2].words[c % 2] = parts.high;
+        found.lows[gate][c / 2].words[c % 2] = parts.low;
+      }
+    }
+    return found;
+  }
+
+  // The sums of a panel start from zero, because a matrix instruction may cut off what it adds, always
+  // towards zero; float32 adds them up. Products of lower parts come first, while these sums are small.
+  __device__ __forceinline__ void multiply(const SplitPanel& panel, int number) {
+    MatrixSums found[kRowTiles][kGates] = {};
+    const auto add = [&](const MatrixRows(&of_rows)[kRowTiles][2],
+                         const MatrixColumns(&of_columns)[kGates][2], int k) {
+#pragma unroll
+      for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+        for (int gate = 0; gate < kGates; ++gate) {
+          found[i][gate] = multiply_add_tf32(of_rows[i][k], of_columns[gate][k], found[i][gate]);
+        }
+      }
+    };
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      add(panel.row_lows, panel.highs, k);
+      add(panel.row_highs, panel.lows, k);
+    }
+#pragma unroll
+    for (int k = 0; k < 2; ++k) add(panel.row_highs, panel.highs, k);
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+      for (int gate = 0; gate < kGates; ++gate) {
+#pragma unroll
+        for (int c = 0; c < kTileItems; ++c) {
+          sums[number % kPartSums][i][gate].values[c] += found[i][gate].values[c];
+        }
+      }
+    }
+  }
+
+  // A warp that is late multiplies the last panel of a chunk after the next barrier.
+  template <bool kIsLate>
+  __device__ __forceinline__ void multiply_chunks() {
+    SplitPanel panel = {};
+#pragma unroll 1
+    for (int chunk = 0; chunk < num_chunks(); ++chunk) {
+      copies.template wait<kStages - 2>();
+      // The chunk has come for all threads, and all have read the one before it, which is replaced.
+      __syncthreads();
+      if (kIsLate) multiply(panel, kPanels - 1);
+#pragma unroll
+      for (int i = 0; i < kPanels; ++i) {
+        panel = split(load_panel(chunk, i * kPanelWarps + panel_warp()));
+        if (!kIsLate || i + 1 < kPanels) multiply(panel, i);
+        if (i == 0) copy_chunk(chunk + kStages - 1);
+      }
+    }
+    if (kIsLate) multiply(panel, kPanels - 1);
+  }
+
+  __device__ __forceinline__ void multiply_all() {
+    find_rows();
+#pragma unroll
+    for (int p = 0; p < kPartSums; ++p) {
+#pragma unroll
+      for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+        for (int gate = 0; gate < kGates; ++gate) sums[p][i][gate] = {};
+      }
+    }
+#pragma unroll 1
+    for (int chunk = 0; chunk < kStages - 1; ++chunk) copy_chunk(chunk);
+    // Two warps share a tensor core. One of them multiplies a panel while the other one splits one.
+    if (warp() < kSplitThreads / kWarpSize / 2) {
+      multiply_chunks<false>();
+    } else {
+      multiply_chunks<true>();
+    }
+  }
+
+  // ---- Items: hidden units of a sequence. A warp has neighbouring units.
+
+  __device__ __forceinline__ static int item_row(int item) {
+    return (item * kSplitThreads + static_cast<int>(threadIdx.x)) / kUnits;
+  }
+  __device__ __forceinline__ int item_unit() const { return first_unit + threadIdx.x % kUnits; }
+
+  // The steps of an item's sequence; 0 if there is no such item.
+  __device__ __forceinline__ UInt32 item_length(int item) const {
+    const Int64 n = first_sequence + item_row(item);
+    return n < layer.params.batch_size && item_unit() < hidden() ? layer.length(n) : 0;
+  }
+  __device__ __forceinline__ float& update_of(int item) const {
+    return rows.updates[row_of(first_sequence + item_row(item)) * hidden() + item_unit()];
+  }
+  __device__ __forceinline__ Int64 item_place(int item) const {
+    return row_of(first_sequence + item_row(item)) * rows.stride + item_unit();
+  }
+
+  // What an item needs besides its products.
+  struct Operands {
+    GateInputs inputs;
+    float state;
+    float update;
+  };
+
+  __device__ __forceinline__ Operands load_operands(UInt32 step, int item,
+                                                    const float* states) const {
+    const UInt32 length = item_length(item);
+    if (step >= length) return {};
+    const Int64 n = first_sequence + item_row(item);
+    return {layer.load_inputs(layer.time(step, length), n, item_unit()), states[item_place(item)],
+            kIsSecondHalf ? update_of(item) : 0.0f};
+  }
+
+  // Sums in shared storage: by warps of panels, row, gate and unit. Eight rows of a tile are in different
+  // banks.
+  static constexpr int kSumStride = (kGates * kUnits + 31) / 32 * 32 + 8;
+  static constexpr int kSums = kPanelWarps * kSplitBatch * kSumStride;
+  static_assert(kSums * sizeof(float) + kItems * kSplitThreads * sizeof(Operands) <=
+                    sizeof(Storage),
+                "sums and operands replace the chunks");
+
+  __device__ __forceinline__ void store_sums() {
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+      for (int gate = 0; gate < kGates; ++gate) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int row = (panel_warp() * kRowWarps + row_warp()) * kRowTiles * kTileRows +
+                          i * kTileRows + half * (kTileRows / 2) + lane() / 4;
+          const int unit = unit_warp() * kTileUnits + lane() % 4 * 2;
+          const float* values = sums[0][i][gate].values + 2 * half;
+          float2 pair = {values[0], values[1]};
+#pragma unroll
+          for (int p = 1; p < kPartSums; ++p) {
+            pair.x += sums[p][i][gate].values[2 * half];
+            pair.y += sums[p][i][gate].values[2 * half + 1];
+          }
+          *reinterpret_cast<float2*>(shared + row * kSumStride + gate * kUnits + unit) = pair;
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ void finish(UInt32 step, int item, const Operands& operands,
+                                         float* target) const {
+    const UInt32 length = item_length(item);
+    if (step >= length) return;
+    float products[kGates];
+#pragma unroll
+    for (int gate = 0; gate < kGates; ++gate) {
+      const float* sum =
+          shared + item_row(item) * kSumStride + gate * kUnits + threadIdx.x % kUnits;
+      products[gate] = sum[0];
+#pragma unroll
+      for (int warp = 1; warp < kPanelWarps; ++warp) {
+        products[gate] += sum[warp * kSplitBatch * kSumStride];
+      }
+    }
+    const Activations activations = layer.activations();
+    const GateBiases biases = layer.load_biases(item_unit());
+    const Int64 place = item_place(item);
+    float next;
+    if constexpr (kPhase == kHalf) {
+      const UpdateAndReset gates =
+          step_gates<kStandard>(activations, operands.inputs, biases, products);
+      update_of(item) = gates.update;
+      target[place] = gates.reset * operands.state;
+      return;
+    } else if constexpr (kLinearBeforeReset) {
+      next = step_linear_before_reset<kStandard>(activations, operands.inputs, biases, products,
+                                                 operands.state);
+    } else {
+      next = step_candidate<kStandard>(activations, operands.inputs, biases, products[0],
+                                       operands.update, operands.state);
+    }
+    target[place] = next;
+    layer.store_state(step, length, first_sequence + item_row(item), item_unit(), next);
+  }
+
+  // ---- The launch.
+
+  __device__ __forceinline__ void start() {
+    if (threadIdx.x == 0) rows.counts[blockIdx.x] = 0;
+    const Int64 end = min(first_sequence + kSplitBatch, layer.params.batch_size);
+    const int end_unit = min(first_unit + kUnits, hidden());
+    layer.store_padding(first_sequence, end - first_sequence, first_unit, end_unit, threadIdx.x,
+                        kSplitThreads);
+    // The block with the last unit has the columns behind it, too.
+    const int num_columns = (end_unit == hidden() ? rows.stride : end_unit) - first_unit;
+    for (int i = threadIdx.x; i < (end - first_sequence) * num_columns; i += kSplitThreads) {
+      const Int64 n = first_sequence + i / num_columns;
+      const int unit = first_unit + i % num_columns;
+      const Int64 place = row_of(n) * rows.stride + unit;
+      rows.states[place] = unit < hidden() ? layer.initial_state(n, unit) : 0.0f;
+      rows.operands[place] = 0.0f;
+    }
+  }
+
+  __device__ __forceinline__ void run() {
+    const UInt32 step = rows.counts[blockIdx.x];
+    const bool is_odd = kLinearBeforeReset && step % 2 == 1;
+    const float* const states = is_odd ? rows.operands : rows.states;
+    source = kIsSecondHalf ? rows.operands : states;
+    float* const target = is_odd || kIsSecondHalf ? rows.states : rows.operands;
+    // On their way while the products are computed.
+    Operands operands[kItems];
+#pragma unroll
+    for (int item = 0; item < kItems; ++item) operands[item] = load_operands(step, item, states);
+    multiply_all();
+    // No chunk is read or copied any more when sums and operands replace them.
+    __syncthreads();
+    store_sums();
+    Operands* const stored = reinterpret_cast<Operands*>(shared + kSums);
+#pragma unroll
+    for (int item = 0; item < kItems; ++item) {
+      stored[item * kSplitThreads + threadIdx.x] = operands[item];
+    }
+    // All sums are there before items take them.
+    __syncthreads();
+    if (kPhase == kFinish && threadIdx.x == 0) rows.counts[blockIdx.x] = step + 1;
+#pragma unroll 1
+    for (int item = 0; item < kItems; ++item) {
+      finish(step, item, stored[item * kSplitThreads + threadIdx.x], target);
+    }
+  }
+};
+
+template <class Element, bool kStandard, bool kLinearBeforeReset, int kPhase, int kUnits>
+__global__ void __launch_bounds__(kSplitThreads, 1)
+    gru_split_products(const float* projection, const Element* recurrence, const Element* bias,
+                       const Element* initial, const UInt32* lengths, Element* sequence,
+                       Element* single, float* states, float* operands, float* updates,
+                       UInt32* counts, GruParams params) {
+  using Block = SplitBlock<Element, kStandard, kLinearBeforeReset, kPhase, kUnits>;
+  SHARED_STORAGE(typename Block::Storage, shared);
+  constexpr int kColumns = SplitChunks<kUnits>::kColumns;
+  const int stride = (params.hidden_size + kColumns - 1) / kColumns * kColumns;
+  const SplitRows rows = {states, operands, updates, counts, stride};
+  // Blocks in order of direction, group of sequences and units.
+  const UInt32 shard = blockIdx.x % params.num_shards;
+  const UInt32 group = blockIdx.x / params.num_shards % params.num_groups;
+  const int direction = blockIdx.x / params.num_shards / params.num_groups;
+  const Layer<Element> layer = {projection, recurrence, bias,   initial,  lengths,
+                                sequence,   single,     params, direction};
+  Block block = {layer, rows, shared.floats};
+  block.first_unit = shard * kUnits;
+  block.first_sequence = static_cast<Int64>(group) * kSplitBatch;
+  if constexpr (kPhase == kStart) {
+    block.start();
+  } else {
+    block.run();
+  }
+}
