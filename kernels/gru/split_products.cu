@@ -90,12 +90,14 @@ struct SplitBlock {
   Layer<Element> layer;
   SplitRows rows;
   float* shared;
-  const float* source;
   int first_unit;
   Int64 first_sequence;
+  int num_sequences;
+  // Of the block's sequences, in the buffer that the launch multiplies.
+  const float* source;
 
   const float* from[kCopies];
-  int num_whole_chunks;
+  int num_quad_columns;  // of weights, where quads are at multiples of 16 bytes
   StagedCopies<kQuad * kCopies, kStages> copies;
   // Of even panels and of odd ones in all shapes, so that sums have the same order. Two warps may have one of
   // these each.
@@ -108,8 +110,9 @@ struct SplitBlock {
   __device__ __forceinline__ static int row_warp() { return warp() % kRowWarps; }
   __device__ __forceinline__ static int unit_warp() { return warp() / kRowWarps % kUnitWarps; }
   __device__ __forceinline__ static int panel_warp() { return warp() / (kRowWarps * kUnitWarps); }
-  __device__ __forceinline__ Int64 row_of(Int64 n) const {
-    return layer.direction * layer.params.batch_size + n;
+  // The block's rows start behind those of other directions and sequences.
+  __device__ __forceinline__ Int64 first_row() const {
+    return layer.direction * layer.params.batch_size + first_sequence;
   }
 
   // ---- Copies.
@@ -122,19 +125,17 @@ struct SplitBlock {
   // Where a row of the states, or then of the weights, starts in memory. Rows past the last sequence or unit
   // are copies of the last.
   __device__ __forceinline__ const float* start_of(int row) const {
-    if (row < kSplitBatch) {
-      const Int64 n = min(first_sequence + row, layer.params.batch_size - 1);
-      return source + row_of(n) * rows.stride;
-    }
+    if (row < kSplitBatch) return source + min(row, num_sequences - 1) * rows.stride;
     const int unit = min(first_unit + (row - kSplitBatch) % kUnits, hidden() - 1);
     const int gate = min(kFirstGate + (row - kSplitBatch) / kUnits, kNumGates - 1);
     return layer.recurrence + layer.weight_row(gate, unit);
   }
 
   __device__ __forceinline__ void find_rows() {
-    const bool is_aligned =
-        hidden() % kQuad == 0 && reinterpret_cast<UInt64>(layer.recurrence) % sizeof(float4) == 0;
-    num_whole_chunks = is_aligned ? hidden() / kChunkColumns : 0;
+    num_quad_columns =
+        hidden() % kQuad == 0 && reinterpret_cast<UInt64>(layer.recurrence) % sizeof(float4) == 0
+            ? hidden()
+            : 0;
 #pragma unroll
     for (int i = 0; i < kCopies; ++i) {
       const int number = i * kSplitThreads + static_cast<int>(threadIdx.x);
@@ -162,7 +163,7 @@ struct SplitBlock {
       const int first = column + quad * kQuad;
       float* to = stage + place(row, quad);
       const float* start = start_of(row) + first;
-      if (row < kSplitBatch) {
+      if (row < kSplitBatch || first < num_quad_columns) {
         copies.start_quad(to, start);
         continue;
       }
@@ -179,7 +180,7 @@ struct SplitBlock {
   __device__ __forceinline__ void copy_chunk(int chunk) {
     float* stage = shared + chunk % kStages * kStageFloats;
     const int column = chunk * kChunkColumns;
-    if (chunk < num_whole_chunks) {
+    if (column + kChunkColumns <= num_quad_columns) {
       copy_whole(stage, column);
     } else if (chunk < num_chunks()) {
       copy_part(stage, column);
@@ -210,7 +211,8 @@ struct SplitBlock {
   }
 
   // The upper part is rounded to nearest, so that the lower part is small and of either sign: the product of
-  // two lower parts is left out. Matrix instructions ignore the bits below those of TF32.
+  // two lower parts is left out. Matrix instructions ignore the bits below those of TF32. The lower part of
+  // infinity is NaN, and so are its products.
   __device__ __forceinline__ static Parts split(float value) {
     const UInt32 high = __float_as_uint(value) + kHalfUnit;
     return {high, __float_as_uint(value - __uint_as_float(high & kTf32Bits))};
@@ -302,7 +304,6 @@ struct SplitBlock {
   }
 
   __device__ __forceinline__ void multiply_all() {
-    find_rows();
 #pragma unroll
     for (int p = 0; p < kPartSums; ++p) {
 #pragma unroll
@@ -311,8 +312,6 @@ struct SplitBlock {
         for (int gate = 0; gate < kGates; ++gate) sums[p][i][gate] = {};
       }
     }
-#pragma unroll 1
-    for (int chunk = 0; chunk < kStages - 1; ++chunk) copy_chunk(chunk);
     // Two warps share a tensor core. One of them multiplies a panel while the other one splits one.
     if (warp() < kSplitThreads / kWarpSize / 2) {
       multiply_chunks<false>();
@@ -330,14 +329,16 @@ struct SplitBlock {
 
   // The steps of an item's sequence; 0 if there is no such item.
   __device__ __forceinline__ UInt32 item_length(int item) const {
-    const Int64 n = first_sequence + item_row(item);
-    return n < layer.params.batch_size && item_unit() < hidden() ? layer.length(n) : 0;
+    const int row = item_row(item);
+    const bool exists = row < num_sequences && item_unit() < hidden();
+    return exists ? layer.length(first_sequence + row) : 0;
   }
   __device__ __forceinline__ float& update_of(int item) const {
-    return rows.updates[row_of(first_sequence + item_row(item)) * hidden() + item_unit()];
+    return rows.updates[first_row() * hidden() + item_row(item) * hidden() + item_unit()];
   }
-  __device__ __forceinline__ Int64 item_place(int item) const {
-    return row_of(first_sequence + item_row(item)) * rows.stride + item_unit();
+  // Among the rows of the block.
+  __device__ __forceinline__ int item_place(int item) const {
+    return item_row(item) * rows.stride + item_unit();
   }
 
   // What an item needs besides its products.
@@ -404,7 +405,7 @@ struct SplitBlock {
     }
     const Activations activations = layer.activations();
     const GateBiases biases = layer.load_biases(item_unit());
-    const Int64 place = item_place(item);
+    const int place = item_place(item);
     float next;
     if constexpr (kPhase == kHalf) {
       const UpdateAndReset gates =
@@ -427,17 +428,16 @@ struct SplitBlock {
 
   __device__ __forceinline__ void start() {
     if (threadIdx.x == 0) rows.counts[blockIdx.x] = 0;
-    const Int64 end = min(first_sequence + kSplitBatch, layer.params.batch_size);
     const int end_unit = min(first_unit + kUnits, hidden());
-    layer.store_padding(first_sequence, end - first_sequence, first_unit, end_unit, threadIdx.x,
+    layer.store_padding(first_sequence, num_sequences, first_unit, end_unit, threadIdx.x,
                         kSplitThreads);
     // The block with the last unit has the columns behind it, too.
     const int num_columns = (end_unit == hidden() ? rows.stride : end_unit) - first_unit;
-    for (int i = threadIdx.x; i < (end - first_sequence) * num_columns; i += kSplitThreads) {
-      const Int64 n = first_sequence + i / num_columns;
+    for (int i = threadIdx.x; i < num_sequences * num_columns; i += kSplitThreads) {
+      const int row = i / num_columns;
       const int unit = first_unit + i % num_columns;
-      const Int64 place = row_of(n) * rows.stride + unit;
-      rows.states[place] = unit < hidden() ? layer.initial_state(n, unit) : 0.0f;
+      const Int64 place = (first_row() + row) * rows.stride + unit;
+      rows.states[place] = unit < hidden() ? layer.initial_state(first_sequence + row, unit) : 0.0f;
       rows.operands[place] = 0.0f;
     }
   }
@@ -445,9 +445,13 @@ struct SplitBlock {
   __device__ __forceinline__ void run() {
     const UInt32 step = rows.counts[blockIdx.x];
     const bool is_odd = kLinearBeforeReset && step % 2 == 1;
-    const float* const states = is_odd ? rows.operands : rows.states;
-    source = kIsSecondHalf ? rows.operands : states;
-    float* const target = is_odd || kIsSecondHalf ? rows.states : rows.operands;
+    const Int64 first = first_row() * rows.stride;
+    const float* const states = (is_odd ? rows.operands : rows.states) + first;
+    source = kIsSecondHalf ? rows.operands + first : states;
+    float* const target = (is_odd || kIsSecondHalf ? rows.states : rows.operands) + first;
+    find_rows();
+#pragma unroll 1
+    for (int chunk = 0; chunk < kStages - 1; ++chunk) copy_chunk(chunk);
     // On their way while the products are computed.
     Operands operands[kItems];
 #pragma unroll
@@ -491,6 +495,8 @@ __global__ void __launch_bounds__(kSplitThreads, 1)
   Block block = {layer, rows, shared.floats};
   block.first_unit = shard * kUnits;
   block.first_sequence = static_cast<Int64>(group) * kSplitBatch;
+  block.num_sequences = static_cast<int>(
+      min(static_cast<Int64>(kSplitBatch), params.batch_size - block.first_sequence));
   if constexpr (kPhase == kStart) {
     block.start();
   } else {

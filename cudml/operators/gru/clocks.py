@@ -246,13 +246,14 @@ def split_clocks(shape: Shape, layer: Layer, limits: Limits, t: Clocks) -> int:
 
     Copies are under way while earlier ones are multiplied.
     """
-    halves = 1 if layer.linear_before_reset else 2
     waves = ceil_div(shape.num_blocks(layer), limits.num_multiprocessors)
-    products = ceil_div(layer.hidden_size, SPLIT_PANEL_COLUMNS) * NUM_GATES * shape.thread_units * t.split_row
-    rows = NUM_GATES * shape.thread_units + halves * shape.group_batch
-    copies = 4 * rows * layer.hidden_size // t.l2_bytes
-    step = waves * (max(products, copies) + halves * t.split_fixed)
-    return t.launch + layer.num_steps * (halves * t.launch + step)
+    step = 0
+    for num_gates in (NUM_GATES,) if layer.linear_before_reset else (2, 1):
+        weight_rows = num_gates * shape.thread_units
+        products = ceil_div(layer.hidden_size, SPLIT_PANEL_COLUMNS) * weight_rows * t.split_row
+        copies = 4 * (weight_rows + shape.group_batch) * layer.hidden_size // t.l2_bytes
+        step += t.launch + waves * (max(products, copies) + t.split_fixed)
+    return t.launch + layer.num_steps * step
 
 
 def projection_clocks(layer: Layer, limits: Limits, t: Clocks) -> int:
