@@ -2,7 +2,7 @@
 // Idea: matrix units multiply operands as two TF32 parts each; float32 adds up sums of 16 columns.
 // Ownership: a block has the gates of kUnits hidden units of 64 sequences; 8 warps divide them.
 // Requires: kStart first; then kFinish for each step, after kHalf if the reset gate comes first.
-// Chosen when: the weights do not pay on the chip, and the device has matrices of TF32.
+// Chosen when: the weights do not pay on the chip, and the device has fast matrices of TF32.
 
 #include "common/matrix_intrinsics.cuh"
 #include "gru/layer.cuh"

@@ -61,13 +61,14 @@ PRODUCTS_THREADS = 256
 PRODUCTS_START, PRODUCTS_HALF, PRODUCTS_FINISH = 0, 1, 2
 
 # kernels/gru/split_products.cu: threads and sequences of a block; columns that a warp multiplies at once; by
-# the hidden units of a block, columns of a chunk and chunks in shared storage. sm_80 is the first with
-# matrices of TF32.
+# the hidden units of a block, columns of a chunk and chunks in shared storage. GPUs of other compute
+# capabilities have no matrices of TF32, or no more products of them than of float32 (NVIDIA's whitepapers of
+# GA102 and AD102).
 SPLIT_THREADS = 256
 SPLIT_BATCH = 64
 SPLIT_PANEL_COLUMNS = 16
 SPLIT_CHUNKS = {16: (64, 3), 32: (32, 4)}
-SPLIT_CAPABILITY = 80
+SPLIT_CAPABILITIES = (80, 90, 100, 103)
 
 # kernels/gru/wave.cu: layers of a grid at most, sequences of a product, chunks in registers, sums of an item.
 WAVE_MAX_LAYERS = 4
@@ -262,8 +263,8 @@ class Layer:
         return self.element_bytes == 2
 
     def has_split_products(self, limits: Limits) -> bool:
-        """Whether the device's matrix instructions take the type in two parts; the emulator's do."""
-        has_tf32 = limits.compute_capability == 0 or limits.compute_capability >= SPLIT_CAPABILITY
+        """Whether matrix instructions multiply the type in two parts fast; the emulator has them."""
+        has_tf32 = limits.compute_capability in (0, *SPLIT_CAPABILITIES)
         return has_tf32 and self.element.element_type is DataType.FLOAT32
 
     @property
