@@ -91,6 +91,22 @@ def test_measured_times_take_the_place_of_predicted_ones() -> None:
     assert operator.as_measured([other, unknown]) == [replace(other, times=measured[0].times), unknown]
 
 
+def test_measured_times_of_a_changed_kernel_follow_its_prediction() -> None:
+    """Point by point; the times of other paths are those of the table."""
+    operator = SCANS["top_k"]
+    tables = (operator.measured_table(gpu) for gpu in ("nvidia-h200", "nvidia-h200-predicted"))
+    measured, before = ({row.point: row.times for row in operator.read(table)[1]} for table in tables)
+    now = {row.point: row.times for row in RECORDED["top_k"][1]}
+    factors = []
+    for row in operator.measured()[1]:
+        old, new = before.get(row.point, {}), now.get(row.point, {})
+        for name, time in measured[row.point].items():
+            factors.append(new[name] / old[name] if name in old.keys() & new.keys() else 1)
+            assert row.times[name] == pytest.approx(time * factors[-1]), f"{name}, {row.point}"
+    assert min(factors) < 0.8
+    assert set(before) <= set(measured)
+
+
 def test_predictions_are_corrected_by_the_median_of_measured_ones() -> None:
     """The median is of one path, for rows and columns apart; an unmeasured path keeps its time."""
     operator = SCANS["top_k"]
