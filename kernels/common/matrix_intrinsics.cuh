@@ -34,7 +34,7 @@ struct StagedCopies {
   }
 };
 
-// ---- Matrices of TF32: words of a float32, of whose fraction the lower 13 bits do not count.
+// ---- Matrices of TF32: float32 words whose lowest 13 bits are ignored.
 //
 // With g = lane / 4 and t = lane % 4, rows have the words of (row g, column t), (g + 8, t), (g, t + 4) and
 // (g + 8, t + 4) of 16 x 8; columns those of (row t, column g) and (t + 4, g) of 8 x 8; sums are as those of

@@ -5,14 +5,9 @@
 // Chosen when: reading the weights from memory in every step beats keeping few on the chip.
 
 #include "gru/layer.cuh"
+#include "gru/phases.cuh"
 
 constexpr int kProductsThreads = 256;
-
-// The kinds of launches. `kHalf` follows the products of the update and reset gates, if the reset gate comes
-// before the candidate's product.
-constexpr int kStart = 0;
-constexpr int kHalf = 1;
-constexpr int kFinish = 2;
 
 // Items are packed by direction, sequence and hidden unit; `sums` has as many gates to a sequence as the
 // product before the launch.

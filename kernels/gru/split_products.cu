@@ -6,6 +6,7 @@
 
 #include "common/matrix_intrinsics.cuh"
 #include "gru/layer.cuh"
+#include "gru/phases.cuh"
 
 constexpr int kSplitThreads = 256;
 constexpr int kSplitBatch = 64;
@@ -30,12 +31,6 @@ struct SplitChunks {
 // The bits of a float32 that TF32 has, and half of the last of them.
 constexpr UInt32 kTf32Bits = 0xffffe000u;
 constexpr UInt32 kHalfUnit = 0x1000u;
-
-// The kinds of launches. `kHalf` computes the update and reset gates, if the reset gate comes before the
-// candidate's product.
-constexpr int kStart = 0;
-constexpr int kHalf = 1;
-constexpr int kFinish = 2;
 
 // Rows of float32 by direction and sequence, of `stride` columns: zeros past the hidden size.
 struct SplitRows {

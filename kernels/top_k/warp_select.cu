@@ -95,7 +95,7 @@ struct Group {
   // Whether the range of a row's keys is found. For units of one element and for keys of 64 bits, it takes
   // less time to look at all candidates.
   static constexpr bool kHasRange = kUnit > 1 && sizeof(Word) < 8;
-  // Candidates are compared with so many at once, and the list is filled up to a multiple of it.
+  // Candidates that another one is compared with at once; the list's size is a multiple of this.
   static constexpr UInt32 kAtOnce = kHasRange ? 4 : 1;
   static constexpr int kUnrolled = kUnit == 1 ? kFirst : 4 / kAtOnce;
 

@@ -116,7 +116,7 @@ _RAGGED_SHAPES = (
 
 def _rows_of_lanes(element_bytes: int) -> Iterator[tuple[tuple[int, int], int, int]]:
     """Rows of each shape that groups of lanes own: few, which may have more lanes each, and many."""
-    for shapes, k in zip(SELECT_SHAPES[element_bytes], SELECT_MAX_KS, strict=False):
+    for shapes, k in zip(SELECT_SHAPES[element_bytes], SELECT_MAX_KS, strict=True):
         for shape in shapes:
             yield from (((num_rows, shape.capacity), 1, k) for num_rows in (1, 16_384))
 

@@ -239,7 +239,7 @@ def test_kernel_includes_common_and_its_own_folder(path: Path) -> None:
         assert re.match(rf'"(common|{folder})/\w+\.cuh"', include), f"#include {include}"
 
 
-#: The files with inline PTX, of which the emulator has its own.
+#: The files with inline PTX, each with a twin in the emulator.
 INTRINSICS = ("kernels/common/intrinsics.cuh", "kernels/common/matrix_intrinsics.cuh")
 
 

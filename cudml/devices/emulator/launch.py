@@ -72,7 +72,7 @@ def _compile(launch: KernelLaunch, is_checked: bool) -> _Loaded:
 
 
 def load_kernels(plan: Plan, *, is_checked: bool = False) -> "LoadedPlan":
-    """Read a plan and load its kernels; those that are not cached are compiled concurrently."""
+    """Read a plan and load its kernels; kernels that are not cached are compiled concurrently."""
     launches, missing = [], {}
     for step in plan.steps:
         if isinstance(step, KernelLaunch):

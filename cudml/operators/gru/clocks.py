@@ -96,7 +96,7 @@ class Clocks:
 
     #: A row of weights in the products of a panel, with all sequences of a block.
     split_row: int
-    #: A block's start, gates and end, and 3000 that a path has to gain which has not been measured.
+    #: A block's start, gates and end, and 3000 more until the kernel has been measured.
     split_fixed: int
 
     # matrix_grid: matrix instructions

@@ -56,14 +56,15 @@ STEP_CARRIED_ROWS = 3
 STEP_COUNTS_BYTES = 12
 STEP_THREADS = (2 * STEP_UNITS + 1) * WARP_LANES
 
-# kernels/gru/products.cu: hidden units of a block, and the phases of a launch.
+# kernels/gru/phases.cuh: the kinds of launches of a recurrence step by step.
+PHASE_START, PHASE_HALF, PHASE_FINISH = 0, 1, 2
+
+# kernels/gru/products.cu: hidden units of a block.
 PRODUCTS_THREADS = 256
-PRODUCTS_START, PRODUCTS_HALF, PRODUCTS_FINISH = 0, 1, 2
 
 # kernels/gru/split_products.cu: threads and sequences of a block; columns that a warp multiplies at once; by
 # the hidden units of a block, columns of a chunk and chunks in shared storage. GPUs of other compute
-# capabilities have no matrices of TF32, or no more products of them than of float32 (NVIDIA's whitepapers of
-# GA102 and AD102).
+# capabilities have no matrices of TF32, or are assumed to be too slow at them for three products to gain.
 SPLIT_THREADS = 256
 SPLIT_BATCH = 64
 SPLIT_PANEL_COLUMNS = 16
@@ -128,6 +129,7 @@ _GRID_CONSTANTS: Constants = (
     ("4 * kNumGates * kGridThreads", FIXED_INPUT_BYTES),
     ("kWaitForStates", 1),
 )
+_PHASE_CONSTANTS: Constants = (("kStart", PHASE_START), ("kHalf", PHASE_HALF), ("kFinish", PHASE_FINISH))
 _PANEL_CONSTANTS: Constants = ((f"{TILE_MAX_UNITS} % kTileUnits", 0), ("kSumColumns", SUM_COLUMNS))
 
 #: What plans assume of each kernel of a layer.
@@ -175,9 +177,7 @@ CONSTANTS: dict[str, Constants] = {
     "products": (
         *_LAYER_CONSTANTS,
         ("kProductsThreads", PRODUCTS_THREADS),
-        ("kStart", PRODUCTS_START),
-        ("kHalf", PRODUCTS_HALF),
-        ("kFinish", PRODUCTS_FINISH),
+        *_PHASE_CONSTANTS,
     ),
     "split_products": (
         *_LAYER_CONSTANTS,
@@ -186,9 +186,7 @@ CONSTANTS: dict[str, Constants] = {
         ("kPanelColumns", SPLIT_PANEL_COLUMNS),
         *((f"SplitChunks<{units}>::kColumns", columns) for units, (columns, _) in SPLIT_CHUNKS.items()),
         *((f"SplitChunks<{units}>::kStages", stages) for units, (_, stages) in SPLIT_CHUNKS.items()),
-        ("kStart", PRODUCTS_START),
-        ("kHalf", PRODUCTS_HALF),
-        ("kFinish", PRODUCTS_FINISH),
+        *_PHASE_CONSTANTS,
     ),
     "matrix_grid": (
         *_LAYER_CONSTANTS,

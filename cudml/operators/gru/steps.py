@@ -3,9 +3,9 @@
 from cudml.operators.gru.inputs import product_workspace
 from cudml.operators.gru.layer import (
     NUM_GATES,
-    PRODUCTS_FINISH,
-    PRODUCTS_HALF,
-    PRODUCTS_START,
+    PHASE_FINISH,
+    PHASE_HALF,
+    PHASE_START,
     SPLIT_CHUNKS,
     STEP_CARRIED_ROWS,
     STEP_COUNTS_BYTES,
@@ -101,8 +101,8 @@ def products_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
     step: list[Step] = []
     for number, (first, count) in enumerate(firsts, 1):
         is_last = number == len(firsts)
-        step += [*products(first, count), launch(PRODUCTS_FINISH if is_last else PRODUCTS_HALF)]
-    return (launch(PRODUCTS_START), *step * layer.num_steps), tuple(spaces)
+        step += [*products(first, count), launch(PHASE_FINISH if is_last else PHASE_HALF)]
+    return (launch(PHASE_START), *step * layer.num_steps), tuple(spaces)
 
 
 def split_products_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
@@ -126,6 +126,6 @@ def split_products_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
     def launch(phase: int) -> KernelLaunch:
         return recurrence_launch(layer, shape, "split_products", buffers, phase, shape.thread_units)
 
-    phases = (PRODUCTS_FINISH,) if layer.linear_before_reset else (PRODUCTS_HALF, PRODUCTS_FINISH)
+    phases = (PHASE_FINISH,) if layer.linear_before_reset else (PHASE_HALF, PHASE_FINISH)
     step = tuple(launch(phase) for phase in phases)
-    return (launch(PRODUCTS_START), *step * layer.num_steps), tuple(spaces)
+    return (launch(PHASE_START), *step * layer.num_steps), tuple(spaces)

@@ -116,7 +116,7 @@ INSTRUCTION(MEMBAR, "", kMemory, "ALL SC CTA GPU SYS", "PTX fence") {
   step.warp.access.is_fence = !step.has(mCTA);
 }
 INSTRUCTION(ERRBAR, "CGAERRBAR CCTL", kMemory, "ALL IVALL", "PTX fence") {}
-// LDGDEPBAR ends a group of copies; DEPBAR waits until at most so many groups are not there.
+// LDGDEPBAR ends a group of copies; DEPBAR waits for all but the last groups, whose number is an operand.
 INSTRUCTION(LDGDEPBAR, "", kMemory, "", "PTX cp.async.commit_group") {
   step.warp.access.ends_copies = true;
 }

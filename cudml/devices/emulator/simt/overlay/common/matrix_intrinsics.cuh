@@ -54,7 +54,7 @@ inline double simt_last_of_24(double number) {
   return __longlong_as_double((__double_as_longlong(fabs(number)) >> 52) - 23 << 52);
 }
 
-// The sum of a number and eight products of words, whose lower 13 bits do not count. As on a GPU at worst:
+// The sum of a number and eight products of words without their lowest 13 bits. As on a GPU at worst:
 // each is cut off below the 24 bits of the largest, and so is their sum.
 inline float simt_cut_sum(float sum, const UInt32 (&rows)[8], const UInt32 (&columns)[8]) {
   const auto number = [](UInt32 word) -> double { return __uint_as_float(word & 0xffffe000u); };
