@@ -68,6 +68,14 @@ def test_sums_of_tf32_are_cut_off(out: float, a: float, b: float, expected: floa
     np.testing.assert_array_equal(sums, np.float32(expected))
 
 
+def test_each_product_of_tf32_is_cut_off() -> None:
+    """Eight products below the last bit of the sum add nothing, though together they are four of its bits."""
+    sums, words = np.ones((16, 8), np.float32), np.full((16, 8), 2.0**-12, np.float32).view(np.uint32)
+    buffers = {"a": words, "b": words[:8].copy(), "out": sums}
+    launch("matrix.cu", "tf32_product", buffers, params_of(depth=("Int32", 8)))
+    np.testing.assert_array_equal(sums, np.float32(1))
+
+
 @every_order
 def test_two_words_at_a_time(order: str, seed: int, rng: np.random.Generator) -> None:
     x = rng.integers(0, 2**32, 64, np.uint32)
