@@ -1,22 +1,25 @@
-"""A tree of a choice, grown from problems with known times: `python -m bench plan OPERATOR --write`.
+"""A tree of a choice, made from problems with known times: `python -m bench plan OPERATOR --write`.
 
 Known problems are too few for a tree, which would take chance for a rule. Boosted trees of each path
-(scikit-learn) estimate its time from them, and the tree that chooses is grown from both: the known problems,
-and imagined ones, drawn from the operator's domain, with estimated times.
+(scikit-learn) estimate its time from them, and the tree that chooses is made from both: the known problems,
+and imagined ones, drawn from the operator's domain, with estimated times. The present tree is refined, or a
+new one is grown.
 """
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
 
+from bench.prediction.problems import Problems
+from bench.prediction.refine import refined
 from bench.prediction.scan import Choosing, Point, Row
-from bench.prediction.tune import MOST_KNOWN, costs_of
+from bench.prediction.tune import MOST_KNOWN
 from cudml.operators import tree
 from cudml.operators.path import Choice, Path
-from cudml.operators.tree import Node, Ranked, Tree
+from cudml.operators.tree import Tree
 from cudml.plans import Limits
 from proof.sass.plan import HOPPER
 
@@ -26,10 +29,6 @@ P = TypeVar("P", bound=Point)
 _IMAGINED, _KNOWN_TIMES = 30, 30
 #: Estimates that are compared, each without one of as many parts of the known problems.
 _PARTS = 4
-#: Paths at a leaf: where a device cannot take the first, the others are tried.
-_MOST_RANKED = 4
-#: Paths count at most this many times as slow as the best.
-_MOST_REGRET = 4.0
 #: Rounds of boosting, and what each may change.
 _BOOSTING = {"max_iter": 300, "learning_rate": 0.1, "max_leaf_nodes": 6, "min_samples_leaf": 4}
 
@@ -59,6 +58,15 @@ class ByTree(Choosing[P, Tree]):
     def changes(
         self, rows: Sequence[Row[P]], draw: Callable[[np.random.Generator], P]
     ) -> Iterator[tuple[Tree, str]]:
+        """The present tree, refined by the rows."""
+        problems, is_known = self._problems(rows, draw)
+        found = replace(self.numbers, root=refined(self.numbers.root, problems, is_known))
+        num_leaves, num_before = len(found.leaves()), len(self.numbers.leaves())
+        yield found, f"{num_leaves} leaves, {num_before} before, refined by {len(rows)} problems"
+
+    def anew(
+        self, rows: Sequence[Row[P]], draw: Callable[[np.random.Generator], P]
+    ) -> Iterator[tuple[Tree, str]]:
         """A tree that is grown from the rows."""
         grown = self.grown(rows, draw)
         yield grown, f"{len(grown.leaves())} leaves, grown from {len(rows)} problems"
@@ -69,23 +77,22 @@ class ByTree(Choosing[P, Tree]):
 
     def grown(self, rows: Sequence[Row[P]], draw: Callable[[np.random.Generator], P], seed: int = 1) -> Tree:
         """A tree that chooses well for the rows, and by estimated times for problems like them."""
-        from sklearn.tree import DecisionTreeClassifier
+        problems, _ = self._problems(rows, draw, seed)
+        return replace(self.numbers, root=problems.grown(self.most_leaves, seed))
 
+    def _problems(
+        self, rows: Sequence[Row[P]], draw: Callable[[np.random.Generator], P], seed: int = 1
+    ) -> tuple[Problems, np.ndarray]:
+        """The rows on each device, and imagined problems like them; and which of all are rows."""
         random = np.random.default_rng(seed)
         imagined = [draw(random) for _ in range(_IMAGINED * len(rows))]
         seen = self._seen([row.point for row in rows] + imagined)
         log_times = _completed(self._log_times(rows), *seen[0])
         features = np.concatenate([of_device for of_device, _ in seen])
         by_device = np.concatenate([np.where(can, log_times, np.inf) for _, can in seen])
-        costs = costs_of(np.minimum(_log_regrets(by_device), math.log(_MOST_REGRET)))
-        second = np.partition(costs, 1, axis=1)[:, 1]
-        counts = np.tile(np.repeat([_KNOWN_TIMES, 1], [len(rows), len(imagined)]), len(seen))
-        # A wrong path costs nothing where the second one takes as long.
-        classifier = DecisionTreeClassifier(max_leaf_nodes=self.most_leaves, random_state=seed)
-        classifier.fit(features, costs.argmin(axis=1), sample_weight=counts * (second + 1e-3))
-        leaf_costs = np.zeros((classifier.tree_.node_count, len(self.names)))
-        np.add.at(leaf_costs, classifier.apply(features), costs * counts[:, np.newaxis])
-        return Tree(self.numbers.features, _root(classifier.tree_, leaf_costs, self.names))
+        is_known = np.tile(np.repeat([True, False], [len(rows), len(imagined)]), len(seen))
+        weights = np.where(is_known, _KNOWN_TIMES, 1)
+        return Problems.of(self.names, features, by_device, weights), is_known
 
     def least_certain(self, rows: Sequence[Row[P]], points: Sequence[P], count: int) -> list[P]:
         """The points whose times would teach most: estimates by parts of the rows disagree about them."""
@@ -140,24 +147,3 @@ def _completed(log_times: np.ndarray, features: np.ndarray, can: np.ndarray) -> 
         completed[can_take, path] = boosted.predict(features[can_take])
     completed[:num_known] = np.where(can[:num_known], labels, np.inf)
     return completed
-
-
-def _root(grown: Any, costs: np.ndarray, names: Sequence[str]) -> Node:
-    """The root of scikit-learn's tree, in which leaves that take the same path first are one."""
-
-    def ranked(cost: np.ndarray) -> Ranked:
-        return Ranked(names[path] for path in np.argsort(cost, kind="stable")[:_MOST_RANKED])
-
-    def below(place: int) -> tuple[Node, np.ndarray]:
-        if grown.children_left[place] < 0:
-            return ranked(costs[place]), costs[place]
-        (low, low_cost), (high, high_cost) = map(
-            below, (grown.children_left[place], grown.children_right[place])
-        )
-        cost = low_cost + high_cost
-        if isinstance(low, Ranked) and isinstance(high, Ranked) and low[0] == high[0]:
-            return ranked(cost), cost
-        bound = float(f"{grown.threshold[place]:.6g}")
-        return (int(grown.feature[place]), bound, low, high), cost
-
-    return below(0)[0]

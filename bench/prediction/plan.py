@@ -11,9 +11,9 @@ GPU-OPERATOR_scan.csv, and all paths have to give the same result.
 `--random N --seed S --write` tunes the numbers of the operator's choice by the drawn problems, the scan's
 points and those measured on an H200, and writes the file of cudml/operators/choices/, if they choose better
 for others: problems of seed S + 1, an eighth as many and at least 60, and every eighth measured point. For
-top-k, slices and reversals it grows a decision tree (scikit-learn, of the `bench` group). From ten times N
-drawn problems, the N whose path is the least certain are then predicted, and added to the known ones in
-bench/results/OPERATOR_drawn.csv.
+top-k, slices and reversals it refines a decision tree, or grows one with `--anew` (scikit-learn, of the
+`bench` group). From ten times N drawn problems, the N whose path is the least certain are then predicted, and
+added to the known ones in bench/results/OPERATOR_drawn.csv.
 """
 
 import argparse
@@ -60,6 +60,8 @@ def main(arguments: list[str]) -> int:
         parser.error("--random draws problems for predictions, --measure takes the points of a scan")
     if options.write and not options.random:
         parser.error("--write tunes by problems of --random")
+    if options.anew and not (options.write and isinstance(scan.choosing, ByTree)):
+        parser.error("--anew grows a tree for --write")
     if options.measure:
         return _measure(scan, points, options)
     if reason := unavailable():
@@ -99,7 +101,8 @@ def _tune(scan: Scan[Any], points: list[Any], options: argparse.Namespace) -> in
     rows_of_scan = measured + scan.corrected(rows_of(scan, sorted(rest, key=str)))
     tuned, others = Tuning(rows, choosing), Tuning(other_rows + kept_back, choosing)
     before = after = choosing.numbers
-    for changed, change in choosing.changes(rows + rows_of_scan, scan.draw):
+    changes = choosing.anew if options.anew else choosing.changes
+    for changed, change in changes(rows + rows_of_scan, scan.draw):
         print(change, flush=True)
         after = changed
     regret = ""
@@ -179,6 +182,7 @@ def _parser() -> argparse.ArgumentParser:
         )
         own.add_argument("--seed", type=int, default=0, help="of the drawn ones (default %(default)s)")
         own.add_argument("--write", action="store_true", help="make a better choice by the drawn problems")
+        own.add_argument("--anew", action="store_true", help="grow the tree rather than refine it")
         own.add_argument("--measure", action="store_true", help="measure on this GPU, predict nothing")
         own.add_argument(
             "--seconds", type=float, default=0.02, help="for one path of a point (default %(default)s)"

@@ -1,4 +1,4 @@
-"""Trees of a choice, grown from problems with known times: `python -m bench plan OPERATOR --write`."""
+"""Trees of a choice, grown from problems with known times."""
 
 from collections.abc import Callable
 from dataclasses import replace

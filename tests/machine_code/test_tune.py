@@ -101,6 +101,10 @@ def rows_with(numbers: Any) -> Any:
     return rows_of
 
 
+def options(seed: int, *, anew: bool = False) -> argparse.Namespace:
+    return argparse.Namespace(seed=seed, anew=anew)
+
+
 #: A choice by two numbers; the unused one is kept, as by measured times.
 SCAN = Scan(
     "none", tuple(PATHS), top_k.Point, lambda: [], top_k.draw, replace(CHOOSING, measured=("unused",))
@@ -117,7 +121,7 @@ def test_the_command_writes_numbers_that_choose_better(
 ) -> None:
     monkeypatch.setattr(command, "drawn", drawn_rows)
     monkeypatch.setattr(command, "rows_of", rows_with(Numbers(400)))
-    assert command._tune(SCAN, drawn_rows(SCAN, 100, 3), argparse.Namespace(seed=3)) == 0
+    assert command._tune(SCAN, drawn_rows(SCAN, 100, 3), options(3)) == 0
     assert "first_length 100 -> " in capsys.readouterr().out
     members = json.loads(file.read_text())
     origin = "Measured: unused. Predicted, not measured. NVRTC 13.0. regret: "
@@ -129,27 +133,29 @@ def test_the_command_writes_numbers_that_choose_better(
 def test_the_command_writes_nothing_that_does_not(file: File, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "drawn", drawn_rows)
     monkeypatch.setattr(command, "rows_of", rows_with(Numbers()))
-    assert command._tune(SCAN, drawn_rows(SCAN, 60, 3), argparse.Namespace(seed=3)) == 1
+    assert command._tune(SCAN, drawn_rows(SCAN, 60, 3), options(3)) == 1
     assert not file.exists()
 
 
+@pytest.mark.parametrize("anew", [False, True])
 @pytest.mark.parametrize("operator", ["top_k", "slice", "reverse_subsequences"])
 def test_the_command_keeps_a_tree_that_chooses_better(
-    operator: str, file: File, tmp_path: File, monkeypatch: pytest.MonkeyPatch
+    operator: str, anew: bool, file: File, tmp_path: File, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kept tree chooses better than a tree that is grown from a few problems."""
+    """The kept tree chooses better than a tree that is grown from a few problems, or than no other one."""
     pytest.importorskip("sklearn", reason="a tree is grown by scikit-learn")
     scan = replace(scan_of(operator), points=lambda: [], served=lambda: [])
     monkeypatch.setattr(tree, "path_of", lambda operator: file)
     monkeypatch.setattr(Scan, "drawn_table", tmp_path / "table")
     monkeypatch.setattr(command, "rows_of", rows_with(scan.choosing.numbers))
-    assert command._tune(scan, command.drawn(scan, 60, 3), argparse.Namespace(seed=3)) == 1
+    assert command._tune(scan, command.drawn(scan, 60, 3), options(3, anew=anew)) == 1
     assert not file.exists()
     assert len(scan.read(tmp_path / "table")[1]) == 60
 
 
-def test_the_command_grows_a_tree_that_chooses_better(
-    tmp_path: File, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("anew", [False, True])
+def test_the_command_makes_a_tree_that_chooses_better(
+    anew: bool, tmp_path: File, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A short tree is right for the times. Drawn and served problems are added to earlier ones."""
     pytest.importorskip("sklearn", reason="a tree is grown by scikit-learn")
@@ -168,7 +174,7 @@ def test_the_command_grows_a_tree_that_chooses_better(
     monkeypatch.setattr(Scan, "measured", lambda self: ("Measured on a GPU", measured))
     monkeypatch.setattr(command, "nvrtc_version", lambda: "13.0")
     monkeypatch.setattr(command, "rows_of", rows_of)
-    assert command._tune(scan, drawn, argparse.Namespace(seed=3)) == 0
+    assert command._tune(scan, drawn, options(3, anew=anew)) == 0
     points = [row.point for row in scan.read(table)[1]]
     assert points[:100] == first
     assert set(points[100:300]) <= set(command.drawn(scan, 2000, 3))
@@ -191,3 +197,10 @@ def test_a_choice_is_tuned_by_drawn_problems(capsys: pytest.CaptureFixture[str])
     with pytest.raises(SystemExit):
         command.main(["top_k", "--write"])
     assert "--write tunes by problems of --random" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["top_k", "--anew"], ["gru", "--random", "1", "--write", "--anew"]])
+def test_a_tree_is_grown_to_be_written(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command.main(arguments)
+    assert "--anew grows a tree for --write" in capsys.readouterr().err
