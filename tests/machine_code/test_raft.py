@@ -44,7 +44,7 @@ def test_a_sort_with_items_that_are_not_there() -> None:
 
 
 def test_memory_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workspace is taken from the runtime that is loaded, once a call."""
+    """Each call takes its workspace from the loaded runtime, and gives it back."""
     recorder = native_peers.Recorder()
     memory = recorder.runtime._memory
     library = native_peers.loaded("raft")

@@ -70,8 +70,8 @@ def test_number_of_results_that_the_gpu_computes() -> None:
     assert found["v"].get().tolist() == [99]
 
 
-#: Two layers with no initial states, with slices of one value, with a value each, or with one for the upper
-#: layer. A value of another kind between the layers would be ONNX Runtime's.
+#: Initial states of two layers: none, slices of one value, a value each, or one for the upper layer. If a
+#: node of another kind made a value after the first layer, ONNX Runtime would run it between the layers.
 _STATES = {
     "none": ("", "", ""),
     "one value": ("g0 = Slice(h, zero, one)  g1 = Slice(h, one, two)", "g0", "g1"),

@@ -277,7 +277,7 @@ Object* runtime_eventRecord(intptr_t event, intptr_t stream, int skip) {
   CALLED("eventRecord %ld stream %ld device %d", (long)event, (long)stream, current_device);
   return none();
 }
-// In milliseconds.
+// Every pair of events is 2.5 milliseconds apart.
 float runtime_eventElapsedTime(intptr_t start, intptr_t stop, int skip) { return 2.5f; }
 int runtime_streamIsCapturing(intptr_t stream, int skip) {
   CALLED("streamIsCapturing");
@@ -422,8 +422,8 @@ static void record_launch(const char* call, const unsigned* shape, void* stream,
                           void** parameters) {
   const size_t* sizes = parameter_sizes;
   const int count = num_parameters;
-  size_t size =
-      512;  // of the line, which is appended as one because threads launch at the same time
+  // Bytes of the line. Threads launch at the same time, so a line is written at once.
+  size_t size = 512;
   for (int i = 0; i < count; ++i) size += 2 * sizes[i] + 1;
   char* line = malloc(size);
   char* end = line;
