@@ -9,11 +9,11 @@ bench/results/OPERATOR_scan.csv gets them. With `--measure` they are measured on
 GPU-OPERATOR_scan.csv, and all paths have to give the same result.
 
 `--random N --seed S --write` tunes the numbers of the operator's choice by the drawn problems, the scan's
-points and those measured on an H200, and writes the file of cudml/operators/choices/, if they choose better
-for others: problems of seed S + 1, an eighth as many and at least 60, and every eighth measured point. For
-top-k, slices and reversals it refines a decision tree, or grows one with `--anew` (scikit-learn, of the
-`bench` group). From ten times N drawn problems, the N whose path is the least certain are then predicted, and
-added to the known ones in bench/results/OPERATOR_drawn.csv.
+points and those measured on an H200, and writes the file of cudml/operators/choices/, unless others take more
+time: problems of seed S + 1, an eighth as many and at least 60, and every eighth measured point. For top-k,
+slices and reversals it refines a decision tree, or grows one with `--anew` (scikit-learn, of the `bench`
+group). From ten times N drawn problems, the N whose path is the least certain are then predicted, and added
+to the known ones in bench/results/OPERATOR_drawn.csv.
 """
 
 import argparse
@@ -84,7 +84,11 @@ def main(arguments: list[str]) -> int:
 
 
 def _tune(scan: Scan[Any], points: list[Any], options: argparse.Namespace) -> int:
-    """Make a better choice from known times; returns 1, and keeps the old one, if others gain nothing."""
+    """Make a better choice from known times.
+
+    Returns 1, and keeps the old one, if other problems take more time by the new one, or if they take as much
+    and the known ones gain nothing.
+    """
     choosing = scan.choosing
     other_points = drawn(scan, max(_LEAST_OTHERS, len(points) // _HELD_OUT), options.seed + 1)
     if isinstance(choosing, ByTree):
@@ -92,14 +96,15 @@ def _tune(scan: Scan[Any], points: list[Any], options: argparse.Namespace) -> in
     else:
         rows = rows_of(scan, points)
     rows, other_rows = scan.corrected(rows), scan.corrected(rows_of(scan, other_points))
-    # The scan's points are on both sides of sizes at which paths change, where a choice must not be dear
-    # either.
+    # The scan's points are on both sides of sizes at which paths change. There a choice must not be dear
+    # either, by corrected times or by predicted ones.
     origin, known = scan.measured()
     kept_back = known[::_HELD_OUT]
     measured = [row for row in known if row not in kept_back]
     rest = set(scan.points()) - {row.point for row in measured}
-    rows_of_scan = measured + scan.corrected(rows_of(scan, sorted(rest, key=str)))
-    tuned, others = Tuning(rows, choosing), Tuning(other_rows + kept_back, choosing)
+    predicted = rows_of(scan, sorted(rest, key=str))
+    rows_of_scan = measured + scan.corrected(predicted) + (predicted if scan.corrects else [])
+    tuned, others = Tuning(rows + rows_of_scan, choosing), Tuning(other_rows + kept_back, choosing)
     before = after = choosing.numbers
     changes = choosing.anew if options.anew else choosing.changes
     for changed, change in changes(rows + rows_of_scan, scan.draw):
@@ -110,7 +115,10 @@ def _tune(scan: Scan[Any], points: list[Any], options: argparse.Namespace) -> in
         print(f"{when}: {regret_line(tuned.chosen(numbers), options.seed)}")
         regret = regret_line(others.chosen(numbers)[: len(other_rows)], options.seed + 1)
         print(f"others, {when}: {regret}")
-    if math.fsum(others.costs(after)) >= math.fsum(others.costs(before)):
+    costs_before, costs_after = (
+        [math.fsum(of.costs(numbers)) for of in (others, tuned)] for numbers in (before, after)
+    )
+    if costs_after >= costs_before:
         print("nothing is written")
         return 1
     kept = f"Measured: {', '.join(choosing.measured)}. " if choosing.measured else ""

@@ -64,10 +64,6 @@ class Problems:
             costs = np.where(self.can[:, path], self.costs[:, path], costs)
         return costs
 
-    def total_at(self, leaf: Ranked) -> float:
-        """The weighted cost of all problems at a leaf."""
-        return float(self.weights @ self.costs_at(leaf))
-
     def grown(self, most_leaves: int, seed: int = 1, least_part: float = 0.0) -> Node:
         """The root of a tree that chooses well for the problems.
 
@@ -98,10 +94,13 @@ class Problems:
         return (int(grown.feature[place]), bound, low, high), total
 
 
-def total_cost(node: Node, problems: Problems) -> float:
-    """The weighted cost of problems by a tree."""
+def costs_by(node: Node, problems: Problems) -> np.ndarray:
+    """The cost of each problem by a tree."""
     if isinstance(node, Ranked):
-        return problems.total_at(node)
+        return problems.costs_at(node)
     feature, bound, low, high = node
     is_low = problems.features[:, feature] <= bound
-    return total_cost(low, problems.at(is_low)) + total_cost(high, problems.at(~is_low))
+    costs = np.empty(len(problems))
+    costs[is_low] = costs_by(low, problems.at(is_low))
+    costs[~is_low] = costs_by(high, problems.at(~is_low))
+    return costs

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bench.prediction.problems import Problems, total_cost
+from bench.prediction.problems import Problems, costs_by
 from bench.prediction.refine import refined
 from cudml.operators.tree import Node, Ranked
 
@@ -43,9 +43,9 @@ def bounds_of(node: Node) -> list[float]:
 def test_the_cost_of_a_tree_is_that_of_its_leaves() -> None:
     problems = crossing()
     is_low = LENGTHS <= 500
-    low, high = problems.costs[is_low, 1], problems.costs[~is_low, 0]
-    assert min(low.sum(), high.sum()) > 1
-    assert total_cost((0, 500.0, LONG, SHORT), problems) == pytest.approx(low.sum() + high.sum())
+    expected = np.where(is_low, problems.costs[:, 1], problems.costs[:, 0])
+    assert np.ptp(expected) > 1
+    assert (costs_by((0, 500.0, LONG, SHORT), problems) == expected).all()
 
 
 def test_a_leaf_is_split_where_times_cross() -> None:
@@ -55,7 +55,7 @@ def test_a_leaf_is_split_where_times_cross() -> None:
     _, bound, low, high = found
     assert abs(bound - 333) < 10
     assert (low, high) == (SHORT, LONG)
-    assert total_cost(found, problems) < 0.01 * total_cost(SHORT, problems)
+    assert costs_by(found, problems).sum() < 0.01 * costs_by(SHORT, problems).sum()
 
 
 def test_a_leaf_ranks_other_paths_beside_a_bound_that_is_kept() -> None:
@@ -97,7 +97,7 @@ def test_dear_paths_of_known_problems_need_less_gain() -> None:
 def test_the_first_path_that_can_has_the_cost() -> None:
     """Where a leaf's first path cannot, the second one's cost counts, and a change gains nothing by it."""
     problems = problems_of(LENGTHS, np.where(LENGTHS <= 500, 1, np.inf), np.where(LENGTHS <= 500, 2, 1))
-    assert problems.total_at(SHORT) == 0
-    assert problems.total_at(LONG) > 0
-    assert problems.total_at(Ranked(["short"])) > 0
+    assert problems.costs_at(SHORT).max() == 0
+    assert problems.costs_at(LONG).max() > 0
+    assert problems.costs_at(Ranked(["short"])).max() > 0
     assert refined(SHORT, problems, none_known(problems)) == SHORT

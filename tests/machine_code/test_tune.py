@@ -130,6 +130,22 @@ def test_the_command_writes_numbers_that_choose_better(
     assert members == {"unused": Numbers().unused}
 
 
+def test_the_command_writes_numbers_that_choose_as_well_for_others(
+    file: File, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others take as much time by either path; the known problems gain."""
+    known = drawn_rows(SCAN, 100, 3)
+
+    def rows_of(scan: Any, points: list[Any]) -> list[Row[Any]]:
+        rows = rows_with(Numbers(400))(scan, points)
+        return rows if points == known else [replace(row, times=dict.fromkeys(PATHS, 1.0)) for row in rows]
+
+    monkeypatch.setattr(command, "drawn", drawn_rows)
+    monkeypatch.setattr(command, "rows_of", rows_of)
+    assert command._tune(SCAN, known, options(3)) == 0
+    assert 350 < json.loads(file.read_text())["first_length"] < 450
+
+
 def test_the_command_writes_nothing_that_does_not(file: File, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "drawn", drawn_rows)
     monkeypatch.setattr(command, "rows_of", rows_with(Numbers()))
