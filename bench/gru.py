@@ -29,10 +29,16 @@ class GruCase(Case):
     linear_before_reset: bool = True
     dtype: str = "float32"
     num_layers: int = 1
+    allow_tf32: bool = False
 
     @property
     def num_directions(self) -> int:
         return 2 if self.direction == "bidirectional" else 1
+
+    @property
+    def product_type(self) -> str:
+        """The type of the operands of products."""
+        return "tf32" if self.allow_tf32 else self.dtype
 
 
 def _case(
@@ -46,11 +52,13 @@ def _case(
     linear_before_reset: bool = True,
     quick: bool = False,
     num_layers: int = 1,
+    allow_tf32: bool = False,
 ) -> GruCase:
     """A case, named by its sizes in ONNX's letters."""
     options = [dtype, *([direction] if direction != "forward" else [])]
     options += [] if linear_before_reset else ["reset before linear"]
     options += [f"{num_layers} layers"] if num_layers > 1 else []
+    options += ["tf32"] if allow_tf32 else []
     return GruCase(
         name=f"{use} T {steps} N {batch} I {input_size} H {hidden_size} {' '.join(options)}",
         quick=quick,
@@ -62,6 +70,7 @@ def _case(
         linear_before_reset=linear_before_reset,
         dtype=dtype,
         num_layers=num_layers,
+        allow_tf32=allow_tf32,
     )
 
 
@@ -115,6 +124,8 @@ CASES: tuple[GruCase, ...] = (
     _case("stacked", 256, 1, 256, 256, num_layers=4),
     _case("stacked", 256, 1, 400, 400, "float16", num_layers=2),
     _case("stacked", 256, 8, 400, 400, linear_before_reset=False, num_layers=2),
+    _case("grid", 256, 128, 1024, 1024, allow_tf32=True),
+    _case("grid", 256, 128, 2048, 2048, allow_tf32=True),
 )
 
 
@@ -147,6 +158,7 @@ def run(case: GruCase, inputs: Inputs) -> Any:
             inputs.get("h0"),
             direction=case.direction,
             linear_before_reset=case.linear_before_reset,
+            allow_tf32=case.allow_tf32,
         )
     return cudml.gru(
         inputs["x"],
@@ -156,6 +168,7 @@ def run(case: GruCase, inputs: Inputs) -> Any:
         inputs.get("h0"),
         direction=case.direction,
         linear_before_reset=case.linear_before_reset,
+        allow_tf32=case.allow_tf32,
     )
 
 
@@ -205,7 +218,7 @@ def steps(case: GruCase) -> int:
 
 def _references(case: GruCase, inputs: Inputs, precision: Any) -> list[Any]:
     """The sequence of each layer by the formulas; in float32 a float16 case rounds its state to float16
-    every step.
+    every step, and a case of TF32 the operands of its products.
     """
     x, h0, d = inputs["x"], inputs.get("h0"), case.num_directions
     sequences: list[Any] = []
@@ -219,6 +232,7 @@ def _references(case: GruCase, inputs: Inputs, precision: Any) -> list[Any]:
                 direction=case.direction,
                 linear_before_reset=case.linear_before_reset,
                 rounds_state=case.dtype == "float16" and precision == np.float32,
+                rounds_operands=case.allow_tf32 and precision == np.float32,
             )
         )
         x = sequences[-1].transpose(0, 2, 1, 3).reshape(case.steps, case.batch, -1)

@@ -216,7 +216,7 @@ def gru_bound_us(case: GruCase, limit_us: float) -> float:
     columns = case.hidden_size + case.input_size
     columns += (case.num_layers - 1) * (1 + case.num_directions) * case.hidden_size
     per_step = 2 * 3 * case.hidden_size * columns * case.batch * case.num_directions
-    arithmetic_us = case.steps * per_step / FLOPS[case.dtype] * 1e6
+    arithmetic_us = case.steps * per_step / FLOPS[case.product_type] * 1e6
     weights = 3 * case.hidden_size**2 * np.dtype(case.dtype).itemsize
     if weights <= _CHIP_BYTES:
         wait_us = figures["__syncthreads, 64 threads"] / _CLOCK_MHZ

@@ -34,7 +34,8 @@ def compile_operator(
     feature_level : FeatureLevel
         The level whose rules the descriptor must follow.
     flags : ExecutionFlags
-        Accepted for compatibility; none of them changes a result.
+        ALLOW_HALF_PRECISION_COMPUTATION lets a GRU of float32 multiply as `allow_tf32` of `cudml.gru` does.
+        No other flag and no other operator has an effect.
 
     Returns
     -------
@@ -83,7 +84,7 @@ def compile_operator(
     # Checked each time, because the cache treats 1.0 and True as 1 but the rules do not.
     OPERATORS[kind].check(desc, feature_level)
     target = _device_named(device) if device is None or isinstance(device, str) else device
-    plan, run = load(OPERATORS[kind].plan, desc, target)
+    plan, run = load(OPERATORS[kind].plan, desc, target, OPERATORS[kind].plan_options(flags))
     members = tuple(
         Member(name, getattr(desc, name), is_output=name in plan.outputs) for name in plan.operands
     )

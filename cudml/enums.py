@@ -45,7 +45,12 @@ class RecurrentNetworkDirection(IntEnum):
 
 
 class ExecutionFlags(IntFlag):
-    """`DML_EXECUTION_FLAGS`. Accepted for compatibility; none of them changes a result."""
+    """`DML_EXECUTION_FLAGS`.
+
+    With ALLOW_HALF_PRECISION_COMPUTATION, a GRU of float32 may round the operands of its products to TF32,
+    which has the 10 bits of half precision's mantissa and the range of float32. The others are accepted for
+    compatibility, and no operator's result changes by them.
+    """
 
     NONE = 0
     ALLOW_HALF_PRECISION_COMPUTATION = 1

@@ -272,7 +272,7 @@ class MatMul:
     All three are packed row-major; offsets are in elements of the respective buffer. `element` is
     "float32", "float16" or "bfloat16", the type of a and b; products are summed in float32. `workspace` is
     the library's for this step, of `product_workspace_size(workspace_bytes)` bytes; None leaves it to the
-    library.
+    library. If it `allows_tf32`, the library may round a and b of float32 to TF32, to nearest.
     """
 
     a: str
@@ -287,9 +287,11 @@ class MatMul:
     out_offset: int = 0
     workspace: str | None = None
     workspace_bytes: int = 0
+    allows_tf32: bool = False
 
     def __str__(self) -> str:
-        extra = "" if self.workspace is None else f", {self.workspace_bytes} bytes of {self.workspace}"
+        extra = " as TF32" if self.allows_tf32 else ""
+        extra += "" if self.workspace is None else f", {self.workspace_bytes} bytes of {self.workspace}"
         product = f"{self.out}[{self.m}, {self.n}] = {self.a} @ {self.b}.T over {self.k}"
         return f"matmul {product}, {self.element}{extra}"
 

@@ -37,8 +37,8 @@ LIMITS = (
     *("issue", "shared", "L1", "L2", "DRAM", "blocks"),
     *("alu", "fma", "heavy", "half", "tensor", "special", "reduction", "uniform"),
 )
-#: From the datasheet of the H200, dense; TF32 is not used for float32.
-FLOPS = {"float16": 989e12, "float32": 67e12}
+#: From the datasheet of the H200, dense; TF32 only where a product of float32 allows it.
+FLOPS = {"float16": 989e12, "tf32": 494.7e12, "float32": 67e12}
 
 #: The counts of a prediction, each of the whole device.
 COUNTS = ("instructions", "l1_sectors", "l2_sectors", "memory_sectors", "barriers", "waves")
@@ -203,7 +203,7 @@ def library_call(step: LibraryStep, gpu: Gpu = H200) -> Prediction:
     """A call of the driver or of cuBLAS, at the limits of memory and of an H200's arithmetic."""
     seconds = 0.0
     if isinstance(step, MatMul):
-        seconds = 2.0 * step.m * step.n * step.k / FLOPS[step.element]
+        seconds = 2.0 * step.m * step.n * step.k / FLOPS["tf32" if step.allows_tf32 else step.element]
         item = 2 if step.element == "float16" else 4
         num_bytes = item * step.k * (step.m + step.n) + 4 * step.m * step.n
     else:

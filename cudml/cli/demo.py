@@ -9,6 +9,7 @@ import numpy as np
 
 from cudml.compiled import compile_operator
 from cudml.devices import Device
+from cudml.devices.emulator.library_steps import as_tf32
 from cudml.enums import AxisDirection
 from cudml.functions.gru import gru
 from cudml.functions.reverse_subsequences import reverse_subsequences
@@ -217,13 +218,17 @@ def gru_by_formulas(
     direction: str,
     linear_before_reset: bool = False,
     rounds_state: bool = False,
+    rounds_operands: bool = False,
 ) -> Any:
     """The sequence of a GRU layer by its formulas, computed in one precision, as (T, D, N, H).
 
     The arrays are NumPy's or CuPy's, in the shapes of `cudml.gru`. `rounds_state` rounds the state to float16
-    after every step. The benchmarks use this function too; it is vectorised as one would write it by hand.
+    after every step, `rounds_operands` those of products to TF32. The benchmarks use this function too; it is
+    vectorised as one would write it by hand.
     """
+    factor: Callable[[Any], Any] = as_tf32 if rounds_operands else lambda values: values
     x, w, r, b = (array.astype(precision) for array in (x, w, r, b))
+    x, w, r = map(factor, (x, w, r))
     (num_steps, batch, _), (num_directions, _, h) = x.shape, r.shape
     sequence = np.empty_like(x, shape=(num_steps, num_directions, batch, h))
     for d in range(num_directions):
@@ -232,13 +237,14 @@ def gru_by_formulas(
         bias = b[d, 3 * h :]
         state = np.zeros_like(x, shape=(batch, h)) if h0 is None else h0[d].astype(precision)
         for t in reversed(range(num_steps)) if is_backward else range(num_steps):
-            gates = projected[t, :, : 2 * h] + state @ r[d, : 2 * h].T + bias[: 2 * h]
+            before = factor(state)
+            gates = projected[t, :, : 2 * h] + before @ r[d, : 2 * h].T + bias[: 2 * h]
             gates = 1 / (1 + np.exp(-gates))
             update, reset = gates[:, :h], gates[:, h:]
             if linear_before_reset:
-                hidden = reset * (state @ r[d, 2 * h :].T + bias[2 * h :])
+                hidden = reset * (before @ r[d, 2 * h :].T + bias[2 * h :])
             else:
-                hidden = (reset * state) @ r[d, 2 * h :].T + bias[2 * h :]
+                hidden = factor(reset * state) @ r[d, 2 * h :].T + bias[2 * h :]
             candidate = np.tanh(projected[t, :, 2 * h :] + hidden)
             state = (1 - update) * candidate + update * state
             if rounds_state:

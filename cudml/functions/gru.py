@@ -10,7 +10,7 @@ import numpy as np
 from cudml.checks import Problems
 from cudml.devices import Array
 from cudml.dtypes import INTEGERS, ElementType, ExtendedType
-from cudml.enums import DataType, FeatureLevel, RecurrentNetworkDirection
+from cudml.enums import DataType, ExecutionFlags, FeatureLevel, RecurrentNetworkDirection
 from cudml.functions.arguments import (
     Argument,
     Arguments,
@@ -108,6 +108,7 @@ def gru(
     activations: Sequence[str | Activation] | None = None,
     linear_before_reset: bool = False,
     clip: float | None = None,
+    allow_tf32: bool = False,
     out: tuple[NumPyArray[Scalar], NumPyArray[Scalar]] | None = None,
     stream: None = None,
 ) -> GruResult[NumPyArray[Scalar]]: ...
@@ -124,6 +125,7 @@ def gru(
     activations: Sequence[str | Activation] | None = None,
     linear_before_reset: bool = False,
     clip: float | None = None,
+    allow_tf32: bool = False,
     out: tuple[Any, Any] | None = None,
     stream: Any = None,
 ) -> GruResult[Any]: ...
@@ -140,6 +142,7 @@ def gru(
     activations: Sequence[str | Activation] | None = None,
     linear_before_reset: bool = False,
     clip: float | None = None,
+    allow_tf32: bool = False,
     out: tuple[Any, Any] | None = None,
     stream: Any = None,
     **words: Any,
@@ -177,6 +180,11 @@ def gru(
     clip : float, optional
         Bounds the input of every activation to [-clip, clip], as ONNX's attribute does; above 0. None is no
         bound.
+    allow_tf32 : bool
+        Whether products of float32 may round their operands, those of `x`, `w`, `r` and the states, to TF32,
+        which has 10 bits of mantissa and the range of float32. Sums, gates and the state between steps stay
+        float32, so that the error is that of operands rounded to TF32. Only GPUs of compute capability 8.0 or
+        later round, where that is estimated to be faster. No effect on other dtypes.
     out : (sequence, single), optional
         Arrays to write the results to, of exactly their shapes and dtypes and any strides, not overlapping
         each other or an input.
@@ -236,8 +244,8 @@ def gru(
     if isinstance(activations, list):
         activations = tuple(activations)
     bound = clip_bound(clip)
-    options: Any = (names, direction, activations, linear_before_reset, bound)
-    if type(linear_before_reset) is not bool or not isinstance(activations, (tuple, type(None))):
+    options: Any = (names, direction, activations, linear_before_reset, bound, allow_tf32)
+    if not has_usual_types(activations, linear_before_reset, allow_tf32):
         options = list(options)  # the check raises the error
     outputs = () if out is None else output_pair("gru", out, "sequence, single")
     inputs = tuple(given.values())
@@ -245,6 +253,11 @@ def gru(
     if call is None:
         return GruResult._make(_gru.plan_and_run(inputs, outputs, options, stream, names=names))
     return GruResult._make(call.run(inputs, outputs, stream))
+
+
+def has_usual_types(activations: Any, *flags: Any) -> bool:
+    """Whether options find the call that was planned for equal ones: True equals 1, a list is not hashed."""
+    return {*map(type, flags)} == {bool} and isinstance(activations, (tuple, type(None)))
 
 
 def clip_bound(clip: Any, function: str = "gru") -> float:
@@ -267,6 +280,7 @@ class Cell:
     activations: tuple[Activation, ...]
     linear_before_reset: bool
     clip: float
+    allow_tf32: bool = False
 
     @property
     def num_directions(self) -> int:
@@ -278,16 +292,28 @@ class Cell:
         names = ("activation_descs", "direction", "linear_before_reset")
         return dict(zip(names, (self.activations, self.direction, self.linear_before_reset), strict=True))
 
+    @property
+    def flags(self) -> ExecutionFlags:
+        """What the planner takes of the flags that DirectML has."""
+        allowed = ExecutionFlags.ALLOW_HALF_PRECISION_COMPUTATION
+        return allowed if self.allow_tf32 else ExecutionFlags.NONE
 
-def cell_of(function: str, direction: Any, activations: Any, linear_before_reset: Any, clip: float) -> Cell:
+
+def cell_of(
+    function: str,
+    direction: Any,
+    activations: Any,
+    linear_before_reset: Any,
+    clip: float,
+    allow_tf32: Any = False,
+) -> Cell:
     """The checked attributes of a layer; `clip` is a `clip_bound`."""
     way = choice_of(function, "direction", direction, _DIRECTIONS)
-    if not isinstance(linear_before_reset, (bool, int, np.bool_)):
-        raise TypeError(
-            wrong_argument(function, "linear_before_reset", repr(linear_before_reset), "True or False")
-        )
+    for name, value in (("linear_before_reset", linear_before_reset), ("allow_tf32", allow_tf32)):
+        if not isinstance(value, (bool, int, np.bool_)):
+            raise TypeError(wrong_argument(function, name, repr(value), "True or False"))
     chosen = _activations(function, activations, 2 if direction == "bidirectional" else 1)
-    return Cell(way, chosen, bool(linear_before_reset), clip)
+    return Cell(way, chosen, bool(linear_before_reset), clip, bool(allow_tf32))
 
 
 def request_of(
@@ -304,7 +330,7 @@ def request_of(
     outputs = outputs_of(function, cell, kind, arrays["x"], arrays["r"].shape[2], outs)
     given = {argument.member for argument in inputs}
     absent = {member: None for member in _MEMBERS.values() if member not in given}
-    options, is_zero = (cell.clip, has_panels), len(arrays["x"]) == 0
+    options, is_zero = (cell.clip, has_panels, cell.flags), len(arrays["x"]) == 0
     return Request(inputs, outputs, {**absent, **cell.attributes}, options, is_zero=is_zero)
 
 
@@ -483,10 +509,11 @@ class _Gru(ArrayFunction):
         activations: Any,
         linear_before_reset: Any,
         clip: float = math.inf,
+        allow_tf32: Any = False,
     ) -> Request:
         arrays = given.arrays
         _check_given(names)
-        cell = cell_of(self.name, direction, activations, linear_before_reset, clip)
+        cell = cell_of(self.name, direction, activations, linear_before_reset, clip, allow_tf32)
         kind = _check_dtypes(arrays, names)
         _check_shapes(arrays, cell.num_directions)
         tensors = {name: arrays[name] for name in names}

@@ -75,7 +75,7 @@ class GruPlan:
         As for `cudml.gru`. The plan keeps a copy of its own, so they may change or be freed afterwards.
     batch : int, optional
         N, the number of sequences of every call. None takes any. The number of steps is up to the call.
-    direction, activations, linear_before_reset, clip
+    direction, activations, linear_before_reset, clip, allow_tf32
         As for `cudml.gru`.
     device : str, optional
         "cuda", "cuda:1" or "cpu": where the plan runs. Weights in the host's memory are moved there. None is
@@ -124,10 +124,12 @@ class GruPlan:
         activations: Sequence[str | Activation] | None = None,
         linear_before_reset: bool = False,
         clip: float | None = None,
+        allow_tf32: bool = False,
         device: str | None = None,
         stream: Any = None,
     ) -> None:
-        cell = cell_of(_NAME, direction, activations, linear_before_reset, clip_bound(clip, _NAME))
+        bound = clip_bound(clip, _NAME)
+        cell = cell_of(_NAME, direction, activations, linear_before_reset, bound, allow_tf32)
         self.batch = None if batch is None else as_integer(_NAME, "batch", batch)
         if self.batch is not None and self.batch < 0:
             raise ValueError(wrong_argument(_NAME, "batch", batch, "at least 0"))

@@ -27,6 +27,7 @@ from cudml.functions.gru import (
     cell_of,
     check_same_dtype,
     clip_bound,
+    has_usual_types,
     inputs_of,
     outputs_of,
     shape_problems,
@@ -68,6 +69,7 @@ def gru_stack(
     activations: Sequence[str | Activation] | None = None,
     linear_before_reset: bool = False,
     clip: float | None = None,
+    allow_tf32: bool = False,
     out: tuple[NumPyArray[Scalar], NumPyArray[Scalar]] | None = None,
     stream: None = None,
 ) -> GruResult[NumPyArray[Scalar]]: ...
@@ -82,6 +84,7 @@ def gru_stack(
     activations: Sequence[str | Activation] | None = None,
     linear_before_reset: bool = False,
     clip: float | None = None,
+    allow_tf32: bool = False,
     out: tuple[Any, Any] | None = None,
     stream: Any = None,
 ) -> GruResult[Any]: ...
@@ -96,6 +99,7 @@ def gru_stack(
     activations: Sequence[str | Activation] | None = None,
     linear_before_reset: bool = False,
     clip: float | None = None,
+    allow_tf32: bool = False,
     out: tuple[Any, Any] | None = None,
     stream: Any = None,
     **words: Any,
@@ -116,7 +120,7 @@ def gru_stack(
         The states before the first step: of each layer, the directions in turn. None is 0.
     sequence_lengths, stream
         As for `cudml.gru`.
-    direction, activations, linear_before_reset, clip
+    direction, activations, linear_before_reset, clip, allow_tf32
         As for `cudml.gru`, for every layer.
     out : (sequence, single), optional
         As for `cudml.gru`, of the shapes that are returned.
@@ -161,8 +165,9 @@ def gru_stack(
     names = (*given,)
     if isinstance(activations, list):
         activations = tuple(activations)
-    options: Any = (names, len(layers), direction, activations, linear_before_reset, clip_bound(clip, _NAME))
-    if type(linear_before_reset) is not bool or not isinstance(activations, (tuple, type(None))):
+    cell = direction, activations, linear_before_reset, clip_bound(clip, _NAME), allow_tf32
+    options: Any = (names, len(layers), *cell)
+    if not has_usual_types(activations, linear_before_reset, allow_tf32):
         options = list(options)  # the check raises the error
     outputs = () if out is None else output_pair(_NAME, out, "sequence, single")
     inputs = (*given.values(),)
@@ -277,10 +282,11 @@ class _GruStack(ArrayFunction):
         activations: Any,
         linear_before_reset: Any,
         clip: float = math.inf,
+        allow_tf32: Any = False,
     ) -> Request:
         arrays = given.arrays
         x = arrays["x"]
-        cell = cell_of(_NAME, direction, activations, linear_before_reset, clip)
+        cell = cell_of(_NAME, direction, activations, linear_before_reset, clip, allow_tf32)
         kind = dtype_in(_NAME, "x", x, FLOATS)
         if "sequence_lengths" in names:
             dtype_in(_NAME, "sequence_lengths", arrays["sequence_lengths"], INTEGERS)
@@ -294,15 +300,15 @@ class _GruStack(ArrayFunction):
         inputs = inputs_of({name: arrays[name] for name in names}, members)
         hidden, outs = arrays[_name_in(0, "r")].shape[2], [arrays.get(name) for name in OUTPUTS]
         outputs = outputs_of(_NAME, cell, kind, x, hidden, outs, num_layers)
-        is_zero = len(x) == 0
-        return Request(inputs, outputs, cell.attributes, (cell.clip,), is_zero=is_zero, has_parts=True)
+        options, is_zero = (cell.clip, False, cell.flags), len(x) == 0
+        return Request(inputs, outputs, cell.attributes, options, is_zero=is_zero, has_parts=True)
 
     def load_parts(
         self, desc: StackDesc, options: tuple[Any, ...], device: Device, limits: Limits
     ) -> tuple[Plan | None, Program]:
         """All layers at once, if that is estimated to be faster and the device has room; else one by one."""
-        (clip,) = options
-        if takes_wave(stack_of(desc, clip), limits):
+        clip, _, flags = options
+        if takes_wave(stack_of(desc, clip, flags), limits):
             with suppress(LaunchTooLargeError):
                 return load(_operator.plan, desc, device, options, limits)
         layers = [load(_operator.plan, layer, device, options, limits) for layer in desc.layers]

@@ -4,10 +4,11 @@ An operator X has a folder: `X/operator.py` is the descriptor, the support table
 `X/paths.py` the ways to compute it and the choice between them.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from cudml.enums import FeatureLevel, OperatorType
+from cudml.enums import ExecutionFlags, FeatureLevel, OperatorType
 from cudml.errors import a_type
 from cudml.operators.gru import operator as gru
 from cudml.operators.reverse_subsequences import operator as reverse_subsequences
@@ -42,6 +43,11 @@ class Operator:
         """The plan of a valid descriptor."""
         raise NotImplementedError
 
+    @staticmethod
+    def plan_options(flags: ExecutionFlags) -> tuple[Any, ...]:
+        """The options of `plan` for execution flags; most plans depend on none."""
+        return ()
+
 
 class _Slice(Operator):
     room = "slice"
@@ -56,6 +62,10 @@ class _TopK(Operator):
 class _Gru(Operator):
     room = "gru"
     check, plan = staticmethod(gru.check), staticmethod(gru.plan)
+
+    @staticmethod
+    def plan_options(flags: ExecutionFlags) -> tuple[Any, ...]:
+        return math.inf, False, flags
 
 
 class _ReverseSubsequences(Operator):

@@ -29,6 +29,7 @@ def gru_on_cpu(
     b: torch.Tensor | None,
     h0: torch.Tensor | None,
     lengths: torch.Tensor | None,
+    allow_tf32: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     if x.dtype is torch.bfloat16:
         # A caller may keep weights of float32: to widen them takes several times as long as a step.
@@ -36,13 +37,15 @@ def gru_on_cpu(
         sequence, single = gru_on_cpu(x.float(), w.float(), r.float(), b, h0, lengths)
         return sequence.to(x.dtype), single.to(x.dtype)
     if r.shape[0] == 1:  # new arrays, as for topk: the states of one direction have PyTorch's layout
-        states, single = gru(*arrays_of(x, w, r, b, h0, lengths), linear_before_reset=True)
+        given = arrays_of(x, w, r, b, h0, lengths)
+        states, single = gru(*given, linear_before_reset=True, allow_tf32=allow_tf32)
         return from_numpy(states[:, 0]), from_numpy(single)
     sequence, single = gru_empty(x, w, r)
     gru(
         *arrays_of(x, w, r, b, h0, lengths),
         direction=direction_of(r),
         linear_before_reset=True,
+        allow_tf32=allow_tf32,
         out=tuple(arrays_of(states_of(sequence, r), single)),
     )
     return sequence, single
@@ -72,11 +75,12 @@ def gru_on_gpu(
     b: torch.Tensor | None,
     h0: torch.Tensor | None,
     lengths: torch.Tensor | None,
+    allow_tf32: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     if x.is_cpu:
-        return gru_on_cpu(x, w, r, b, h0, lengths)  # which refuses tensors on other devices
+        return gru_on_cpu(x, w, r, b, h0, lengths, allow_tf32)  # which refuses tensors on other devices
     outputs = gru_empty(x, w, r)
-    gru_into(*outputs, x, w, r, b, h0, lengths)
+    gru_into(*outputs, x, w, r, b, h0, lengths, allow_tf32)
     return outputs
 
 
@@ -89,6 +93,7 @@ def gru_into(
     b: torch.Tensor | None,
     h0: torch.Tensor | None,
     lengths: torch.Tensor | None,
+    allow_tf32: bool = False,
 ) -> None:
     """Write the layer's results on a GPU."""
     number = x.get_device()
@@ -97,16 +102,23 @@ def gru_into(
     named = zip(gru_function._gru.input_names, (x, w, r, b, h0, lengths), strict=True)
     given = {name: tensor for name, tensor in named if tensor is not None}
     names, inputs = tuple(given), (*given.values(),)
-    key = names, *[(one.shape, one.stride(), one.dtype, one.get_device()) for one in inputs]
+    key = names, allow_tf32, *[(one.shape, one.stride(), one.dtype, one.get_device()) for one in inputs]
     planned = planned_calls.get(key)
     if planned is not None and not is_captured and launched(planned, inputs, (sequence, single), stream):
         return
     out = states_of(sequence, r), single
     arrays = dict(zip(names, arrays_of(*inputs), strict=True))
     with graph_memory(x) if is_captured else nullcontext():
-        gru(**arrays, direction=direction_of(r), linear_before_reset=True, out=out, stream=stream)
+        gru(
+            **arrays,
+            direction=direction_of(r),
+            linear_before_reset=True,
+            allow_tf32=allow_tf32,
+            out=out,
+            stream=stream,
+        )
     if not is_captured and key not in planned_calls:
-        options = names, direction_of(r), None, True, inf
+        options = names, direction_of(r), None, True, inf, allow_tf32
         remember(key, gru_function._gru, (*arrays.values(),), out, options, stream, names)
 
 
@@ -138,6 +150,7 @@ def gru_batched(
     b: torch.Tensor | None,
     h0: torch.Tensor | None,
     lengths: torch.Tensor | None,
+    allow_tf32: bool = False,
 ) -> tuple[tuple[torch.Tensor, torch.Tensor], tuple[int, int]]:
     """Batches of sequences as one call with more of them; one call for each of several weights."""
     size = info.batch_size
@@ -147,8 +160,9 @@ def gru_batched(
             gru_operator(
                 *(
                     one if one is None or place is None else one.select(place, number)
-                    for one, place in zip(given, dims, strict=True)
-                )
+                    for one, place in zip(given, dims[:6], strict=True)
+                ),
+                allow_tf32,
             )
             for number in range(size)
         ]
@@ -159,12 +173,13 @@ def gru_batched(
         if one is not None:  # the batch before the sequences
             one = batch_first(one, place, size).movedim(0, axis).flatten(axis, axis + 1)
         joined.append(one)
-    sequence, single = gru_operator(joined[0], w, r, b, *joined[1:])
+    sequence, single = gru_operator(joined[0], w, r, b, *joined[1:], allow_tf32)
     return (sequence.unflatten(1, (size, -1)), single.unflatten(1, (size, -1))), (1, 1)
 
 
 gru_operator = define(
-    "gru(Tensor x, Tensor w, Tensor r, Tensor? b, Tensor? h0, Tensor? lengths)"
+    "gru(Tensor x, Tensor w, Tensor r, Tensor? b, Tensor? h0, Tensor? lengths,"
+    " bool allow_tf32=False)"
     " -> (Tensor sequence, Tensor single)",
     "gru",
     gru_function._gru.input_names,

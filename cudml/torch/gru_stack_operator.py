@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
+from functools import partial
 from math import inf
 from typing import Any, NamedTuple
 
@@ -105,8 +106,9 @@ def gru_stack_on_cpu(
     b: list[torch.Tensor],
     h0: torch.Tensor | None,
     lengths: torch.Tensor | None,
+    allow_tf32: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    return layers_in_turn(gru_on_cpu, x, Layers(w, r, b).each(h0), lengths)
+    return layers_in_turn(partial(gru_on_cpu, allow_tf32=allow_tf32), x, Layers(w, r, b).each(h0), lengths)
 
 
 def gru_stack_on_gpu(
@@ -116,31 +118,33 @@ def gru_stack_on_gpu(
     b: list[torch.Tensor],
     h0: torch.Tensor | None,
     lengths: torch.Tensor | None,
+    allow_tf32: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     if x.is_cpu:
-        return gru_stack_on_cpu(x, w, r, b, h0, lengths)  # which refuses tensors on other devices
+        return gru_stack_on_cpu(x, w, r, b, h0, lengths, allow_tf32)  # which refuses tensors on other devices
     number = x.get_device()
     stream = current_stream(number)
     is_captured = is_captured_on(number, stream)
     layers = [(*one,) for one in zip(w, r, b or [None] * len(w), strict=True)]
     given = gru_stack_function.named(x, layers, h0, lengths)
     names, inputs = (*given,), (*given.values(),)
-    key = names, *[(one.shape, one.stride(), one.dtype, one.get_device()) for one in inputs]
+    key = names, allow_tf32, *[(one.shape, one.stride(), one.dtype, one.get_device()) for one in inputs]
     sequence, single = _stack_empty(x, w, r)
     if not is_captured:
         if key not in planned_calls:
             out = states_of(sequence, r[0]), single
-            known = names, len(layers), direction_of(r[0]), None, True, inf
+            known = names, len(layers), direction_of(r[0]), None, True, inf, allow_tf32
             remember(key, gru_stack_function._gru_stack, arrays_of(*inputs), out, known, stream, names)
         planned = planned_calls.get(key)
         if planned is None:
-            _into_in_turn(sequence, single, x, Layers(w, r, b), h0, lengths)
+            _into_in_turn(sequence, single, x, Layers(w, r, b), h0, lengths, allow_tf32)
             return sequence, single
         if launched(planned, inputs, (sequence, single), stream):
             return sequence, single
     plain, first, lengths_array = arrays_of(x, h0, lengths)
     own = [arrays_of(*layer) for layer in layers]
     options: Any = {"direction": direction_of(r[0]), "linear_before_reset": True, "stream": stream}
+    options["allow_tf32"] = allow_tf32
     with graph_memory(x) if is_captured else nullcontext():
         gru_stack(plain, own, first, lengths_array, **options, out=(states_of(sequence, r[0]), single))
     return sequence, single
@@ -153,12 +157,13 @@ def _into_in_turn(
     layers: Layers,
     h0: torch.Tensor | None,
     lengths: torch.Tensor | None,
+    allow_tf32: bool,
 ) -> None:
     """Write the results on a GPU by a call for each layer, which finds its own launch."""
     last = len(layers.r) - 1
     for number, own in enumerate(layers.each(h0)):
         states = sequence if number == last else sequence.new_empty(sequence.shape)
-        gru_into(states, single[layers.rows(number)], x, *own, lengths)
+        gru_into(states, single[layers.rows(number)], x, *own, lengths, allow_tf32)
         x = states
 
 
@@ -181,10 +186,11 @@ def _stack_batched(
     b: list[torch.Tensor],
     h0: torch.Tensor | None,
     lengths: torch.Tensor | None,
+    allow_tf32: bool = False,
 ) -> tuple[tuple[torch.Tensor, torch.Tensor], tuple[int, int]]:
     """The batching rule, layer by layer: the states of a layer are a batch for the next layer."""
     size, num_directions = info.batch_size, r[0].shape[-3]
-    of_x, of_w, of_r, of_b, of_h0, of_lengths = dims
+    of_x, of_w, of_r, of_b, of_h0, of_lengths = dims[:6]
     states = None if h0 is None else batch_first(h0, of_h0, size)
     singles = []
     for number in range(len(r)):
@@ -198,13 +204,15 @@ def _stack_batched(
             b[number] if b else None,
             None if states is None else states[:, rows],
             lengths,
+            allow_tf32,
         )
         singles.append(single.movedim(place, 0))
     return (x, torch.cat(singles, dim=1)), (of_x, 0)
 
 
 gru_stack_operator = define(
-    "gru_stack(Tensor x, Tensor[] w, Tensor[] r, Tensor[] b, Tensor? h0, Tensor? lengths)"
+    "gru_stack(Tensor x, Tensor[] w, Tensor[] r, Tensor[] b, Tensor? h0, Tensor? lengths,"
+    " bool allow_tf32=False)"
     " -> (Tensor sequence, Tensor single)",
     "gru",
     gru_function._gru.input_names,

@@ -55,6 +55,13 @@ class GRU(torch.nn.RNNBase):
     Several layers, both directions, `batch_first`, unbatched input, an initial state, and packed sequences;
     float32, float16 and bfloat16. The parameters are those of `torch.nn.GRU`.
 
+    Parameters
+    ----------
+    allow_tf32 : bool
+        By name only, False by default, and an attribute that may be set later: whether products of float32
+        may round their operands to TF32, as `cudml.gru` describes. `torch.backends.cudnn.allow_tf32`, which
+        is True by default, is ignored. ONNX has no such attribute: an exported model computes in float32.
+
     Raises
     ------
     RuntimeError
@@ -89,7 +96,10 @@ class GRU(torch.nn.RNNBase):
     (torch.Size([5, 2, 8]), torch.Size([1, 2, 8]))
     """
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    #: What a layer has that `convert` made, or that was saved without it.
+    allow_tf32 = False
+
+    def __init__(self, *args: Any, allow_tf32: bool = False, **options: Any) -> None:
         if "proj_size" in options:  # which the base class has for LSTM
             raise ValueError("GRU: proj_size is for LSTM, must be left out")
         try:
@@ -97,6 +107,12 @@ class GRU(torch.nn.RNNBase):
         except (TypeError, ValueError) as error:
             given = ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in options.items())])
             raise type(error)(f"GRU({given}): {error}") from None
+        if allow_tf32:
+            self.allow_tf32 = True
+
+    def extra_repr(self) -> str:
+        shown: str = super().extra_repr()
+        return shown + ", allow_tf32=True" * self.allow_tf32
 
     def flatten_parameters(self) -> None:
         """Rearrange the weights again at the next call."""
@@ -170,6 +186,8 @@ class GRU(torch.nn.RNNBase):
             one, several = gru_on_gpu, gru_stack_on_gpu
         elif is_straight:
             one, several = gru_on_cpu, gru_stack_on_cpu
+        if self.allow_tf32:
+            one, several = partial(one, allow_tf32=True), partial(several, allow_tf32=True)
         results: tuple[torch.Tensor, torch.Tensor]
         if len(layers.r) == 1:
             b = layers.b[0] if layers.b else None

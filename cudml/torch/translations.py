@@ -72,7 +72,9 @@ def _ragged_topk(*arguments: Any) -> Any:
     raise TypeError("topk: lengths or offsets is in a model for ONNX, must be left out: its TopK has neither")
 
 
-def _gru(x: Any, w: Any, r: Any, b: Any = None, h0: Any = None, lengths: Any = None) -> Any:
+def _gru(
+    x: Any, w: Any, r: Any, b: Any = None, h0: Any = None, lengths: Any = None, allow_tf32: bool = False
+) -> Any:
     op = _nodes()
     num_directions, _, hidden = r.shape
     sequence, single = op.GRU(
@@ -90,7 +92,9 @@ def _gru(x: Any, w: Any, r: Any, b: Any = None, h0: Any = None, lengths: Any = N
     return op.Reshape(op.Transpose(sequence, perm=[0, 2, 1, 3]), [0, 0, -1]), single
 
 
-def _gru_stack(x: Any, w: Any, r: Any, b: Any, h0: Any = None, lengths: Any = None) -> Any:
+def _gru_stack(
+    x: Any, w: Any, r: Any, b: Any, h0: Any = None, lengths: Any = None, allow_tf32: bool = False
+) -> Any:
     """A node for each layer."""
     op = _nodes()
     num_directions, singles = r[0].shape[0], []

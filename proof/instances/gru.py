@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from cudml.dtypes import ElementType, ExtendedType
-from cudml.enums import DataType, RecurrentNetworkDirection
+from cudml.enums import DataType, ExecutionFlags, RecurrentNetworkDirection
 from cudml.operators.gru.activations import Activation
 from cudml.operators.gru.operator import LAYER_MEMBERS, GruDesc, StackDesc, layer_of, plan
 from cudml.operators.gru.paths import estimated_clocks
@@ -68,6 +68,8 @@ _STACKED = (16, 2, 40)
 
 _TYPES: tuple[ElementType, ...] = (DataType.FLOAT32, DataType.FLOAT16, ExtendedType.BFLOAT16)
 
+_ALLOWS_TF32 = ExecutionFlags.ALLOW_HALF_PRECISION_COMPUTATION
+
 PROMISES = {"gru_matrix_grid": Promise(matrix=True)}
 
 
@@ -86,7 +88,8 @@ def descriptors() -> Iterator[GruDesc | StackDesc]:
 def plans(descriptor: GruDesc | StackDesc, limits: Limits) -> list[Plan]:
     """The plan; layers at once have none on a CPU, which runs them one after the other.
 
-    Where split products are chosen, the best of the other paths is planned as well, which other layers take.
+    Where split products are chosen, the best of the other paths is planned as well, which other layers take,
+    and products of operands rounded to TF32, as where that is allowed.
     """
     if isinstance(descriptor, StackDesc):
         return [] if limits.warp_lanes == 1 else [plan(descriptor, limits)]
@@ -96,6 +99,7 @@ def plans(descriptor: GruDesc | StackDesc, limits: Limits) -> list[Plan]:
         best, other = sorted(clocks, key=clocks.__getitem__)[:2]
         if best == "split_products":
             found.append(plan(descriptor, limits, path=other))
+            found.append(plan(descriptor, limits, flags=_ALLOWS_TF32, path="rounded_products"))
     return found
 
 

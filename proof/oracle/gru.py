@@ -71,7 +71,10 @@ def _apply_clipped(activation: Activation, clip: np.floating, x: np.ndarray) -> 
 
 @dataclass(frozen=True)
 class Weights:
-    """A layer's arrays in ONNX's shapes; `h0`, `b` and `lengths` may be None."""
+    """A layer's arrays in ONNX's shapes; `h0`, `b` and `lengths` may be None.
+
+    `allows_tf32` says that products in float32 are of operands rounded to TF32.
+    """
 
     x: np.ndarray
     w: np.ndarray
@@ -79,6 +82,14 @@ class Weights:
     b: np.ndarray | None = None
     h0: np.ndarray | None = None
     lengths: np.ndarray | None = None
+    allows_tf32: bool = False
+
+
+def as_tf32(values: np.ndarray) -> np.ndarray:
+    """The nearest numbers with the 10 bits of mantissa of TF32; NaN stays NaN."""
+    bits = values.astype(np.float32).view(np.uint32)
+    rounded = (bits + np.uint32(0x1000) & np.uint32(0xFFFFE000)).view(np.float32)
+    return np.where(np.isnan(values), values, rounded)
 
 
 def gru(
@@ -94,7 +105,13 @@ def gru(
     Every sequence takes its own number of steps, at most T; a backward direction starts at its last.
     Outputs past a sequence's end are 0, and so are both outputs of a sequence without steps.
     """
-    x, w, r = (a.astype(precision) for a in (arrays.x, arrays.w, arrays.r))
+    rounds = arrays.allows_tf32 and precision is np.float32
+
+    def factor(values: np.ndarray) -> np.ndarray:
+        """An operand as products take it."""
+        return as_tf32(values) if rounds else values
+
+    x, w, r = (factor(a.astype(precision)) for a in (arrays.x, arrays.w, arrays.r))
     num_steps, batch, _ = x.shape
     num_directions, _, hidden = r.shape
     b = np.zeros((num_directions, 6 * hidden)) if arrays.b is None else arrays.b
@@ -116,14 +133,15 @@ def gru(
             if len(n) == 0:
                 break
             t = lengths[n] - 1 - step if is_backward else np.full(len(n), step)
-            now, h = x[t, n], state[n]
+            now, before = x[t, n], state[n]
+            h = factor(before)
             z = f(now @ wz.T + h @ rz.T + wbz + rbz)
             reset = f(now @ wr.T + h @ rr.T + wbr + rbr)
             if linear_before_reset:
                 candidate = g(now @ wh.T + reset * (h @ rh.T + rbh) + wbh)
             else:
-                candidate = g(now @ wh.T + (reset * h) @ rh.T + rbh + wbh)
-            state[n] = (1 - z) * candidate + z * h
+                candidate = g(now @ wh.T + factor(reset * before) @ rh.T + rbh + wbh)
+            state[n] = (1 - z) * candidate + z * before
             sequence[t, d, n] = state[n]
         single[d, lengths > 0] = state[lengths > 0]
     return sequence, single

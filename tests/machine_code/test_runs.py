@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from cudml.dtypes import BITS_BY_SIZE, ExtendedType
-from cudml.enums import DataType
+from cudml.enums import DataType, ExecutionFlags
 from cudml.operators.gru.activations import Activation
 from cudml.operators.slice.box import PLANES_MAX_ITEM_BYTES
 from cudml.operators.top_k.lanes import SELECT_MAX_KS, SELECT_SHAPES
@@ -155,14 +155,16 @@ def candidates() -> Iterator[Case]:
         (DataType.FLOAT32, DataType.FLOAT16, ExtendedType.BFLOAT16),
         (standard, others),
         (True, False),
-        ("block", "grid", "matrix_grid", "products", "split_products"),
+        ("block", "grid", "matrix_grid", "products", "split_products", "rounded_products"),
     ):
         is_single = data_type is DataType.FLOAT32
-        if {"matrix_grid": not is_single, "split_products": is_single}.get(path, True):
+        flags = ExecutionFlags(path == "rounded_products")
+        of_type = {"matrix_grid": not is_single, "split_products": is_single, "rounded_products": is_single}
+        if of_type.get(path, True):
             layer = gru(
                 3, 3, 2, 40, data_type=data_type, activations=activations, linear_before_reset=is_linear
             )
-            yield Case(layer, path, HOPPER.limits)
+            yield Case(layer, path, HOPPER.limits, flags=flags)
             # One, three and four chunks of weights in registers; the layer above has two.
             for hidden in (10, 70, 100) if path == "block" else ():
                 layer = gru(
@@ -182,6 +184,7 @@ def candidates() -> Iterator[Case]:
                 "matrix_grid": ((3, 40, 2), (20, 40, 2), (20, 40, 3)),
                 "block": ((3, 136, 1),),
                 "split_products": ((3, 40, 1), (3, 198, 1), (66, 200, 132)),
+                "rounded_products": ((3, 40, 1), (3, 330, 1), (66, 200, 132)),
             }
             for batch, hidden, number in few.get(path, ((3, 40, 1),)):
                 layer = gru(
@@ -193,7 +196,7 @@ def candidates() -> Iterator[Case]:
                     activations=activations,
                     linear_before_reset=is_linear,
                 )
-                yield Case(layer, path, replace(HOPPER.limits, num_multiprocessors=number))
+                yield Case(layer, path, replace(HOPPER.limits, num_multiprocessors=number), flags=flags)
         for batch in (1, 6) if path == "block" else ():
             layer = gru(
                 1, batch, 12, 40, data_type=data_type, activations=activations, linear_before_reset=is_linear

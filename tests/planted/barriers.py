@@ -57,7 +57,7 @@ _CASES = {
         "gru, a single step, reset first",
         "gru, a single step of several sequences",
     ),
-    "gru/split_products.cu": (
+    "gru/matrix_step.cuh": (
         "gru by split products",
         "gru by split products, reset first",
         "gru by split products, wide blocks",

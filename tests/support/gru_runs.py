@@ -10,7 +10,7 @@ import numpy as np
 
 from cudml.devices import Device
 from cudml.dtypes import BY_NUMPY_NAME
-from cudml.enums import DataType, RecurrentNetworkDirection
+from cudml.enums import DataType, ExecutionFlags, RecurrentNetworkDirection
 from cudml.operators.gru.activations import Activation
 from cudml.operators.gru.operator import GruDesc, plan
 from cudml.plans import Limits, Plan
@@ -25,9 +25,11 @@ BIDIRECTIONAL = RecurrentNetworkDirection.BIDIRECTIONAL
 
 STANDARD = (Activation.sigmoid(), Activation.tanh())
 
-#: Paths that take only types of 16 bits, only float32, and only one step.
+#: Paths that take only types of 16 bits, only float32, only float32 that may be rounded to TF32, and only one
+#: step.
 MATRIX_PATHS = ("matrix_grid",)
-SINGLE_PATHS = ("split_products",)
+SINGLE_PATHS = ("split_products", "rounded_products")
+ROUNDED_PATHS = ("rounded_products",)
 ONE_STEP_PATHS = ("step",)
 
 
@@ -85,6 +87,7 @@ def random_layer(
     """Arrays for T steps of N sequences, I inputs and H hidden units, weights as frameworks draw them.
 
     A path that does not take `dtype` gets a type that it takes; a path of one step gets only the first step.
+    Products may be by TF32 if the path is for that.
     """
     if path is not None and dtype not in dtypes_of(path):
         dtype = dtypes_of(path)[0]
@@ -104,6 +107,7 @@ def random_layer(
         b=weights(d, 6 * hidden) if bias else None,
         h0=rng.standard_normal((d, batch, hidden)).astype(dtype) if h0 else None,
         lengths=None if lengths is None else np.asarray(lengths, np.uint32),
+        allows_tf32=path in ROUNDED_PATHS,
     )
 
 
@@ -152,7 +156,8 @@ def run_gru(
         direction=options.direction,
         linear_before_reset=options.linear_before_reset,
     )
-    chosen = change(plan(desc, limits or limits_for(device, path), options.clip, path=path))
+    flags = ExecutionFlags(arrays.allows_tf32)
+    chosen = change(plan(desc, limits or limits_for(device, path), options.clip, False, flags, path=path))
     by_member = {MEMBERS[name]: view for name, view in views.items()}
     temporary = (workspace or stale_workspace)(device, chosen)
     device.load(chosen)([by_member[name] for name in chosen.operands], temporary)
@@ -200,6 +205,8 @@ def assert_as_precise_as_numpy(
     got: dict[str, np.ndarray], arrays: Weights | Sequence[Weights], options: Options
 ) -> None:
     """The error against float64 is at most twice that of NumPy in float32, with rounded outputs.
+
+    If TF32 is allowed, NumPy rounds the operands of products to it.
 
     In a small layer a few roundings decide, so NumPy's error is the largest of several orders of the hidden
     units and inputs, and at least float32's spacing at 1, where gates are, or at a larger result.
@@ -258,6 +265,7 @@ def reordered(
             b=None if layer.b is None else layer.b[:, rows],
             h0=None if layer.h0 is None else layer.h0[..., hidden],
             lengths=layer.lengths,
+            allows_tf32=layer.allows_tf32,
         )
         for number, layer in enumerate(layers)
     ]

@@ -10,7 +10,7 @@ import numpy as np
 
 from cudml.devices import emulator
 from cudml.dtypes import ElementType
-from cudml.enums import AxisDirection, DataType, RecurrentNetworkDirection
+from cudml.enums import AxisDirection, DataType, ExecutionFlags, RecurrentNetworkDirection
 from cudml.operators.gru.activations import Activation
 from cudml.operators.gru.operator import GruDesc, StackDesc
 from cudml.operators.gru.wave import member_of
@@ -47,7 +47,8 @@ class Case:
     "any" bits, or values in "ascending" or "descending" order, in ascending "steps" or "pairs" that are far
     apart, or all "equal", or "close" but for one, or "in threes" that differ in the lowest bits; the greatest
     may be "in every eighth load" of 16 bytes. A GRU has normal numbers instead. `length` is the length of
-    every sequence, None for random ones. Tensors begin `skew` elements after the start of a sector.
+    every sequence, None for random ones. Tensors begin `skew` elements after the start of a sector. Only the
+    plans of a GRU depend on `flags`.
     """
 
     descriptor: Any
@@ -56,6 +57,7 @@ class Case:
     content: str = "few"
     length: int | None = None
     skew: int = 0
+    flags: ExecutionFlags = ExecutionFlags.NONE
 
     @property
     def operator(self) -> str:
@@ -64,7 +66,9 @@ class Case:
 
     def plan(self) -> Plan:
         """The steps."""
-        choice = {} if self.path is None else {"path": self.path}
+        choice: dict[str, Any] = {} if self.path is None else {"path": self.path}
+        if self.flags:
+            choice["flags"] = self.flags
         plan: Plan = import_module(f"cudml.operators.{self.operator}.operator").plan(
             self.descriptor, self.limits, **choice
         )
@@ -131,6 +135,7 @@ def require_precise(case: Case, operands: dict[str, np.ndarray]) -> None:
             b=array(member_of(number, "bias_tensor"), (directions, 6 * hidden)),
             h0=states[number],
             lengths=None if lengths is None else _numbers(lengths).reshape(batch),
+            allows_tf32=bool(case.flags),
         )
         for number in range(len(layers))
     ]

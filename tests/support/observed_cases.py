@@ -6,7 +6,7 @@ import numpy as np
 
 from cudml.devices import emulator
 from cudml.dtypes import ExtendedType
-from cudml.enums import AxisDirection, DataType, RecurrentNetworkDirection
+from cudml.enums import AxisDirection, DataType, ExecutionFlags, RecurrentNetworkDirection
 from cudml.operators.gru.activations import Activation
 from tests.support import ORDERS
 from tests.support.kernel_cases import (
@@ -26,6 +26,8 @@ from tests.support.kernel_cases import (
 
 #: A GPU of the size of an H200, on which clusters are large.
 LARGE = replace(GPU, num_multiprocessors=132)
+#: Products of float32 may round to TF32.
+ALLOWS_TF32 = ExecutionFlags.ALLOW_HALF_PRECISION_COMPUTATION
 #: So few blocks at once that each block takes several rows or tiles.
 ONE = replace(GPU, num_multiprocessors=1, max_threads_per_multiprocessor=512)
 #: Two blocks for a row: a row of few elements has parts that are long enough for a sample.
@@ -375,6 +377,17 @@ CASES = {
     ),
     "gru by split products, wide blocks": Case(
         gru(2, 3, 2, 150, pads=(1, 2, 3)), "split_products", limits=ONE
+    ),
+    "gru by rounded products": Case(
+        gru(2, 3, 2, 260, pads=(1, 2, 3)), "rounded_products", flags=ALLOWS_TF32
+    ),
+    "gru by rounded products, reset first": Case(
+        gru(3, 66, 2, 20, activations=OTHERS, linear_before_reset=False, direction=BIDIRECTIONAL),
+        "rounded_products",
+        flags=ALLOWS_TF32,
+    ),
+    "gru by rounded products, wide blocks": Case(
+        gru(2, 3, 2, 150, pads=(1, 2, 3)), "rounded_products", limits=ONE, flags=ALLOWS_TF32
     ),
     "gru, a single step": Case(gru(1, 1, 130, 9), "step", length=1),
     "gru, a single step of several sequences": Case(

@@ -27,7 +27,7 @@ MAX_SIZE = 2**31 - 1
 # Values of `cublasOperation_t`, `cudaDataType`, `cublasComputeType_t` and `cublasGemmAlgo_t`.
 _OP_N, _OP_T = 0, 1
 _TYPES = {"float32": (0, 4), "float16": (2, 2), "bfloat16": (14, 2)}  # number, bytes
-_COMPUTE_32F = 68
+_COMPUTE_32F, _COMPUTE_32F_FAST_TF32 = 68, 77
 _GEMM_DEFAULT = -1
 
 #: The workspace that NVIDIA's documentation of `cublasSetWorkspace` recommends from Hopper on, and before.
@@ -68,7 +68,8 @@ def failed(name: str, status: int) -> DeviceError:
 class Handles:
     """The handles of one GPU: each launching thread has its own, reused by a later thread.
 
-    A new handle uses the default math mode, without TF32, and reads alpha and beta from host memory.
+    A new handle uses the default math mode, in which only products that ask for TF32 use it, and reads alpha
+    and beta from host memory.
     """
 
     def __init__(self, path: str) -> None:
@@ -129,7 +130,8 @@ def product(path: str, step: MatMul) -> Callable[[int, int, int, int, int, int],
     num_bytes, alignment = step.workspace_bytes, WORKSPACE_ALIGNMENT
     element, size = _TYPES[step.element]
     result, result_size = _TYPES["float32"]
-    transposed, plain, compute, algorithm = _OP_T, _OP_N, _COMPUTE_32F, _GEMM_DEFAULT
+    transposed, plain, algorithm = _OP_T, _OP_N, _GEMM_DEFAULT
+    compute = _COMPUTE_32F_FAST_TF32 if step.allows_tf32 else _COMPUTE_32F
     a_start, b_start, out_start = step.a_offset * size, step.b_offset * size, step.out_offset * result_size
     one, zero = ctypes.c_float(1), ctypes.c_float(0)
     alpha, beta = ctypes.addressof(one), ctypes.addressof(zero)

@@ -25,6 +25,9 @@ _PIECE_BYTES = 1 << 26
 #: BLAS, which sums the terms of a piece, stay small, and so long that the errors of adding pieces do, too.
 _PIECE_TERMS = 1 << 18
 
+#: The bits of a float32 that TF32 has, and half of the last of them.
+_TF32_BITS, _TF32_HALF = np.uint32(0xFFFFE000), np.uint32(0x1000)
+
 #: Products with at most this many multiplications run in the calling thread. For these, the threads of
 #: NumPy's BLAS gain little, and may wait milliseconds for cores that another process uses.
 _SMALL_PRODUCT = 1 << 22
@@ -74,7 +77,7 @@ def move(target: int, source: int, num_bytes: int) -> None:
 
 
 def _matmul(step: MatMul, addresses: Mapping[str, int]) -> None:
-    """`out = a @ b.T` in float32; half-precision operands are converted a piece at a time.
+    """`out = a @ b.T` in float32; operands are converted, or rounded to TF32, a piece at a time.
 
     A piece of one operand may be read for few rows of the other, so both are bounded by their bytes. The sums
     over pieces of the terms are added in order. Infinities and NaN raise no warning, independent of
@@ -89,7 +92,7 @@ def _matmul(step: MatMul, addresses: Mapping[str, int]) -> None:
     most_rows = _PIECE_BYTES // (4 * terms)
     columns = min(step.n, most_rows)
     rows = max(1, min(most_rows, _PIECE_PRODUCTS // (columns * (terms + _WRITE_PRODUCTS))))
-    if step.element != "float32":
+    if step.element != "float32" or step.allows_tf32:
         rows = min(rows, max(1, _CONVERTED_ELEMENTS // terms))
     with np.errstate(all="ignore"):
         if not is_whole:
@@ -98,10 +101,10 @@ def _matmul(step: MatMul, addresses: Mapping[str, int]) -> None:
             across = slice(column, column + columns)
             for term in range(0, step.k, terms):
                 along = slice(term, term + terms)
-                factor = _floats(right[across, along], step.element)
+                factor = _floats(right[across, along], step)
                 for first in range(0, step.m, rows):
                     down = slice(first, first + rows)
-                    other = _floats(left[down, along], step.element)
+                    other = _floats(left[down, along], step)
                     multiply(other, factor, result[down, across])
 
 
@@ -110,11 +113,19 @@ def _dtype(element: str) -> np.dtype[Any]:
     return np.dtype(np.uint16 if element == "bfloat16" else element)
 
 
-def _floats(matrix: Array, element: str) -> Array:
-    """The float32 numbers of an operand that `_dtype` reads."""
-    if element == "bfloat16":
+def _floats(matrix: Array, step: MatMul) -> Array:
+    """The float32 numbers of an operand that `_dtype` reads, as the product takes them."""
+    if step.element == "bfloat16":
         return np.left_shift(matrix, 16, dtype=np.uint32).view(np.float32)
+    if step.allows_tf32 and step.element == "float32":
+        return as_tf32(matrix)
     return matrix.astype(np.float32, copy=False)
+
+
+def as_tf32(matrix: Array) -> Array:
+    """The nearest numbers with the 10 bits of mantissa of TF32; NaN stays NaN."""
+    rounded = (matrix.view(np.uint32) + _TF32_HALF & _TF32_BITS).view(np.float32)
+    return np.where(np.isnan(matrix), matrix, rounded)
 
 
 def _multiply(left: Array, right: Array, result: Array) -> None:

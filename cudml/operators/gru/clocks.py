@@ -92,12 +92,23 @@ class Clocks:
     #: The host's time for a product and the launch after it, while the host is not ahead of the GPU.
     product_host: int
 
+    #: A product by TF32 and the launch after it, besides the longer of reading and arithmetic: the rest of
+    #: the measured time of cuDNN with TF32, until cuBLAS has been measured.
+    product_tf32: int
+
     # split_products: a launch for each step
 
     #: A row of weights in the products of a panel, with all sequences of a block.
     split_row: int
     #: A block's start, gates and end, and 3000 more until the kernel has been measured.
     split_fixed: int
+
+    # rounded_products: the same with operands rounded to TF32
+
+    #: A row of weights in the products of a panel, with all sequences of a block.
+    rounded_row: int
+    #: A block's start, gates and end, and 3000 more until the kernel has been measured.
+    rounded_fixed: int
 
     # matrix_grid: matrix instructions
 
@@ -235,6 +246,11 @@ def products_clocks(shape: Shape, layer: Layer, limits: Limits, t: Clocks) -> in
         tiles *= ceil_div(layer.batch_size, _PRODUCT_ROWS)
         products = ceil_div(tiles, limits.num_multiprocessors) * hidden * t.product_term
     read = num_bytes // (limits.num_multiprocessors * t.l2_bytes)
+    if layer.takes_tf32(limits):
+        per_clock = limits.num_multiprocessors * _MATRIX_PRODUCTS // (2 * t.matrix_instruction)
+        products = weights * round_up(layer.batch_size, _PRODUCT_ROWS) // per_clock
+        launches = (layer.num_directions - 1) * t.launch + t.product_tf32
+        return t.launch + layer.num_steps * (halves * launches + max(products, read))
     blocks = shape.num_blocks(layer) * t.product_block // limits.num_multiprocessors
     launches = halves * ((layer.num_directions + 1) * t.launch + t.product_gates + blocks)
     host = halves * t.product_host if layer.num_steps <= _UNRECORDED_STEPS else 0
@@ -246,13 +262,27 @@ def split_clocks(shape: Shape, layer: Layer, limits: Limits, t: Clocks) -> int:
 
     Copies are under way while earlier ones are multiplied.
     """
+    return _matrix_step_clocks(shape, layer, limits, t, t.split_row, 4, t.split_fixed)
+
+
+def rounded_clocks(shape: Shape, layer: Layer, limits: Limits, t: Clocks) -> int:
+    """The same by rounded operands of three bytes, which the first launch makes of the weights."""
+    weights = layer.num_directions * NUM_GATES * layer.hidden_size**2
+    rounding = (4 + 3) * weights // (limits.num_multiprocessors * t.l2_bytes)
+    return rounding + _matrix_step_clocks(shape, layer, limits, t, t.rounded_row, 3, t.rounded_fixed)
+
+
+def _matrix_step_clocks(
+    shape: Shape, layer: Layer, limits: Limits, t: Clocks, row: int, element_bytes: int, fixed: int
+) -> int:
+    """Clocks of the launches of a kernel of matrix_step.cuh: `row` for a row of weights in a panel."""
     waves = ceil_div(shape.num_blocks(layer), limits.num_multiprocessors)
     step = 0
     for num_gates in (NUM_GATES,) if layer.linear_before_reset else (2, 1):
         weight_rows = num_gates * shape.thread_units
-        products = ceil_div(layer.hidden_size, SPLIT_PANEL_COLUMNS) * weight_rows * t.split_row
-        copies = 4 * (weight_rows + shape.group_batch) * layer.hidden_size // t.l2_bytes
-        step += t.launch + waves * (max(products, copies) + t.split_fixed)
+        products = ceil_div(layer.hidden_size, SPLIT_PANEL_COLUMNS) * weight_rows * row
+        copies = element_bytes * (weight_rows + shape.group_batch) * layer.hidden_size // t.l2_bytes
+        step += t.launch + waves * (max(products, copies) + fixed)
     return t.launch + layer.num_steps * step
 
 

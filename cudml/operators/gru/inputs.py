@@ -102,6 +102,7 @@ def project(layer: Layer, limits: Limits) -> Steps:
         element=layer.element.numpy_name,
         workspace="product_workspace" if room else None,
         workspace_bytes=room,
+        allows_tf32=layer.takes_tf32(limits),
     )
     spaces = (Workspace("product_workspace", product_workspace_size(room)),) if room else ()
     return (*a_steps, *b_steps, product), (*a_spaces, *b_spaces, Workspace("projection", 4 * m * n), *spaces)

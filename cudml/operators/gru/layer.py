@@ -62,14 +62,20 @@ PHASE_START, PHASE_HALF, PHASE_FINISH = 0, 1, 2
 # kernels/gru/products.cu: hidden units of a block.
 PRODUCTS_THREADS = 256
 
-# kernels/gru/split_products.cu: threads and sequences of a block; columns that a warp multiplies at once; by
-# the hidden units of a block, columns of a chunk and chunks in shared storage. GPUs of other compute
-# capabilities have no matrices of TF32, or are assumed to be too slow at them for three products to gain.
+# kernels/gru/matrix_step.cuh: threads and sequences of a block; columns that a warp multiplies at once; by
+# the hidden units of a block, columns of a chunk and chunks in shared storage; the same of rounded rows, and
+# the bytes of a row's part of a chunk. GPUs of other compute capabilities have no matrices of TF32, or are
+# assumed to be too slow at them to gain.
 SPLIT_THREADS = 256
 SPLIT_BATCH = 64
 SPLIT_PANEL_COLUMNS = 16
 SPLIT_CHUNKS = {16: (64, 3), 32: (32, 4)}
+ROUNDED_CHUNK = 64, 4
+ROUNDED_CHUNK_BYTES = 3 * 64 + 32
 SPLIT_CAPABILITIES = (80, 90, 100, 103)
+
+#: The first compute capability with matrices of TF32.
+TF32_CAPABILITY = 80
 
 # kernels/gru/wave.cu: layers of a grid at most, sequences of a product, chunks in registers, sums of an item.
 WAVE_MAX_LAYERS = 4
@@ -188,6 +194,16 @@ CONSTANTS: dict[str, Constants] = {
         *((f"SplitChunks<{units}>::kStages", stages) for units, (_, stages) in SPLIT_CHUNKS.items()),
         *_PHASE_CONSTANTS,
     ),
+    "rounded_products": (
+        *_LAYER_CONSTANTS,
+        ("kSplitThreads", SPLIT_THREADS),
+        ("kSplitBatch", SPLIT_BATCH),
+        ("kPanelColumns", SPLIT_PANEL_COLUMNS),
+        ("RoundedChunks::kColumns", ROUNDED_CHUNK[0]),
+        ("RoundedChunks::kStages", ROUNDED_CHUNK[1]),
+        ("4 * (rounded_words(RoundedChunks::kColumns) + kRoundedGap)", ROUNDED_CHUNK_BYTES),
+        *_PHASE_CONSTANTS,
+    ),
     "matrix_grid": (
         *_LAYER_CONSTANTS,
         *_GRID_CONSTANTS,
@@ -224,6 +240,8 @@ class Layer:
     clip: float
     #: Whether W and R are in panels, as `panels` of operator.py makes them.
     has_panels: bool = False
+    #: Whether products of float32 may round their operands to TF32.
+    allows_tf32: bool = False
 
     @property
     def num_directions(self) -> int:
@@ -261,9 +279,14 @@ class Layer:
         return self.element_bytes == 2
 
     def has_split_products(self, limits: Limits) -> bool:
-        """Whether matrix instructions multiply the type in two parts fast; the emulator has them."""
+        """Whether matrices of TF32 are fast and the layer is of float32; the emulator has them."""
         has_tf32 = limits.compute_capability in (0, *SPLIT_CAPABILITIES)
         return has_tf32 and self.element.element_type is DataType.FLOAT32
+
+    def takes_tf32(self, limits: Limits) -> bool:
+        """Whether products may round to TF32 and the device's library can; the emulator's can."""
+        can = limits.compute_capability == 0 or limits.compute_capability >= TF32_CAPABILITY
+        return self.allows_tf32 and can and self.element.element_type is DataType.FLOAT32
 
     @property
     def is_standard(self) -> bool:

@@ -15,7 +15,7 @@ from cudml.checks import (
     check_support,
     check_tensor,
 )
-from cudml.enums import DataType, FeatureLevel, RecurrentNetworkDirection
+from cudml.enums import DataType, ExecutionFlags, FeatureLevel, RecurrentNetworkDirection
 from cudml.operators.gru.activations import Activation, check_activation
 from cudml.operators.gru.layer import NUM_GATES, Layer
 from cudml.operators.gru.paths import PATHS, choose_path
@@ -274,7 +274,7 @@ def _num_directions(desc: GruDesc) -> int:
     return 2 if desc.direction == RecurrentNetworkDirection.BIDIRECTIONAL else 1
 
 
-def layer_of(desc: GruDesc, clip: float = math.inf) -> Layer:
+def layer_of(desc: GruDesc, clip: float = math.inf, flags: ExecutionFlags = ExecutionFlags.NONE) -> Layer:
     """The problem that a path solves."""
     members = (member for member in (*_INPUTS, *_OUTPUTS) if getattr(desc, member) is not None)
     return Layer(
@@ -283,12 +283,13 @@ def layer_of(desc: GruDesc, clip: float = math.inf) -> Layer:
         direction=desc.direction,
         linear_before_reset=desc.linear_before_reset,
         clip=clip,
+        allows_tf32=ExecutionFlags.ALLOW_HALF_PRECISION_COMPUTATION in flags,
     )
 
 
-def stack_of(desc: StackDesc, clip: float = math.inf) -> Stack:
+def stack_of(desc: StackDesc, clip: float = math.inf, flags: ExecutionFlags = ExecutionFlags.NONE) -> Stack:
     """The problem that a path for all layers at once solves."""
-    layers = tuple(layer_of(layer, clip) for layer in desc.layers)
+    layers = tuple(layer_of(layer, clip, flags) for layer in desc.layers)
     members = {name: tensor for name, tensor in desc.tensors if name in (*_INPUTS, *_OUTPUTS)}
     return Stack(layers, replace(layers[0], tensors=members))
 
@@ -298,6 +299,7 @@ def plan(
     limits: Limits,
     clip: float = math.inf,
     has_panels: bool = False,
+    flags: ExecutionFlags = ExecutionFlags.NONE,
     *,
     path: str | None = None,
 ) -> Plan:
@@ -318,17 +320,19 @@ def plan(
 
     `has_panels` says that W and R are as `panels` makes them, in tensors of `panel_sizes` and float32.
 
+    `flags` may allow products of float32 by TF32, which `cudml.gru` calls `allow_tf32`.
+
     `path` is a key of `PATHS` to take; None chooses the fastest. Raises ValueError if it is unknown or cannot
     compute this layer, or the hidden size is too large for the device.
 
     The plan of a stack computes all layers at once, on the path "wave". Raises ValueError if they do not fit.
     """
     if isinstance(desc, StackDesc):
-        stack = stack_of(desc, clip)
+        stack = stack_of(desc, clip, flags)
         steps, workspaces = named_path(STACK_PATHS, path or "wave", stack, limits).steps(stack, limits)
         operands = tuple(name for name, _ in desc.tensors)
         return Plan("GRU", operands, steps, workspaces, _OUTPUTS)
-    layer = replace(layer_of(desc, clip), has_panels=has_panels)
+    layer = replace(layer_of(desc, clip, flags), has_panels=has_panels)
     taken = choose_path(layer, limits).path if path is None else named_path(PATHS, path, layer, limits)
     steps, workspaces = taken.steps(layer, limits)
     return Plan(

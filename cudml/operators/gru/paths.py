@@ -19,6 +19,7 @@ from cudml.operators.gru.clocks import (
     matrix_clocks,
     products_clocks,
     projection_clocks,
+    rounded_clocks,
     split_clocks,
     step_clocks,
 )
@@ -33,10 +34,11 @@ from cudml.operators.gru.shapes import (
     matrix_shape,
     panel_products,
     products_shape,
+    rounded_shape,
     split_shape,
     step_shape,
 )
-from cudml.operators.gru.steps import products_steps, split_products_steps, step_steps
+from cudml.operators.gru.steps import products_steps, rounded_products_steps, split_products_steps, step_steps
 from cudml.operators.path import Choice, Path, Steps, by_name
 from cudml.plans import MAX_GRID_BLOCKS, Limits
 
@@ -124,6 +126,12 @@ PATHS = by_name(
         lambda layer, limits: split_shape(layer, limits) is not None,
         _complete(split_products_steps),
     ),
+    Path(
+        "rounded_products",
+        "the same where TF32 is allowed, by operands rounded to it",
+        lambda layer, limits: rounded_shape(layer, limits) is not None,
+        _complete(rounded_products_steps),
+    ),
     Path("panels", "more steps on a CPU", _any_layer, _complete(panel_steps, multiplies=True)),
     Path("serial", "a few steps on a CPU", _any_layer, _complete(serial_steps, multiplies=True)),
 )
@@ -146,6 +154,8 @@ def estimated_clocks(layer: Layer, limits: Limits, t: Clocks = CLOCKS) -> dict[s
         clocks["products"] = products_clocks(products_shape(layer), layer, limits, t)
     if (split := split_shape(layer, limits, t)) is not None:
         clocks["split_products"] = split_clocks(split, layer, limits, t)
+    if (rounded := rounded_shape(layer, limits, t)) is not None:
+        clocks["rounded_products"] = rounded_clocks(rounded, layer, limits, t)
     if layer.num_steps == 1:
         more = projection_clocks(layer, limits, t)
         clocks = {name: count + more for name, count in clocks.items()}

@@ -1,8 +1,15 @@
 """How the kernels of a GRU divide a layer."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from cudml.operators.gru.clocks import CLOCKS, Clocks, grid_clocks, matrix_clocks, split_clocks
+from cudml.operators.gru.clocks import (
+    CLOCKS,
+    Clocks,
+    grid_clocks,
+    matrix_clocks,
+    rounded_clocks,
+    split_clocks,
+)
 from cudml.operators.gru.layer import (
     BIASES_BYTES,
     BLOCK_EARLY_CAPABILITY,
@@ -28,6 +35,8 @@ from cudml.operators.gru.layer import (
     NUM_GATES,
     PRODUCTS_THREADS,
     QUAD,
+    ROUNDED_CHUNK,
+    ROUNDED_CHUNK_BYTES,
     ROWS_BATCH,
     SPLIT_BATCH,
     SPLIT_CHUNKS,
@@ -267,21 +276,37 @@ def products_shape(layer: Layer) -> Shape:
 
 def split_shape(layer: Layer, limits: Limits, t: Clocks = CLOCKS) -> Shape | None:
     """The fastest shape of the kernel with operands in two parts; None if it cannot run."""
+    shapes = [
+        _matrix_step_shape(layer, units, columns, stages, 4 * columns)
+        for units, (columns, stages) in SPLIT_CHUNKS.items()
+    ]
+    fitting = _fitting(shapes, layer, limits)
+    return min(fitting, key=lambda shape: split_clocks(shape, layer, limits, t), default=None)
+
+
+def rounded_shape(layer: Layer, limits: Limits, t: Clocks = CLOCKS) -> Shape | None:
+    """The fastest shape of the kernel with operands rounded to TF32; None if it cannot run."""
+    if not layer.takes_tf32(limits):
+        return None
+    shapes = [_matrix_step_shape(layer, units, *ROUNDED_CHUNK, ROUNDED_CHUNK_BYTES) for units in SPLIT_CHUNKS]
+    fitting = _fitting(shapes, layer, limits)
+    return min(fitting, key=lambda shape: rounded_clocks(shape, layer, limits, t), default=None)
+
+
+def _fitting(shapes: Iterable[Shape], layer: Layer, limits: Limits) -> list[Shape]:
+    """The shapes of kernels with matrices of TF32 that can run."""
     num_weights = layer.num_directions * NUM_GATES * layer.hidden_size**2
     if not layer.has_split_products(limits) or num_weights >= _MOST_SPLIT_WEIGHTS:
-        return None
-    shapes = [_split_shape_of(layer, units) for units in SPLIT_CHUNKS]
-    fitting = [
+        return []
+    return [
         shape
         for shape in shapes
         if shape.shared_bytes <= limits.shared_bytes_per_block and shape.num_blocks(layer) <= MAX_GRID_BLOCKS
     ]
-    return min(fitting, key=lambda shape: split_clocks(shape, layer, limits, t), default=None)
 
 
-def _split_shape_of(layer: Layer, units: int) -> Shape:
+def _matrix_step_shape(layer: Layer, units: int, columns: int, stages: int, chunk_bytes: int) -> Shape:
     """A block has `units` hidden units: those of the weights' rows of the most gates of a launch."""
-    columns, stages = SPLIT_CHUNKS[units]
     rows = SPLIT_BATCH + (NUM_GATES if layer.linear_before_reset else 2) * units
     return Shape(
         num_warps=SPLIT_THREADS // WARP_LANES,
@@ -295,7 +320,7 @@ def _split_shape_of(layer: Layer, units: int) -> Shape:
         num_chunks=ceil_div(layer.hidden_size, columns),
         piece_bytes=0,
         num_register_chunks=0,
-        fixed_bytes=4 * stages * rows * columns,
+        fixed_bytes=stages * rows * chunk_bytes,
     )
 
 

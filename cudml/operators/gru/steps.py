@@ -6,13 +6,15 @@ from cudml.operators.gru.layer import (
     PHASE_FINISH,
     PHASE_HALF,
     PHASE_START,
+    ROUNDED_CHUNK,
     SPLIT_CHUNKS,
     STEP_CARRIED_ROWS,
     STEP_COUNTS_BYTES,
     Layer,
+    Shape,
 )
 from cudml.operators.gru.recurrence import Places, fitting, recurrence_launch, tensors_of
-from cudml.operators.gru.shapes import products_shape, split_shape, step_shape
+from cudml.operators.gru.shapes import products_shape, rounded_shape, split_shape, step_shape
 from cudml.operators.path import Steps
 from cudml.plans import (
     WAIT_REPORT,
@@ -94,6 +96,7 @@ def products_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
                 out_offset=direction * batch * count * hidden,
                 workspace="step_product_workspace" if room else None,
                 workspace_bytes=room,
+                allows_tf32=layer.takes_tf32(limits),
             )
             for direction in range(directions)
         ]
@@ -111,8 +114,31 @@ def split_products_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
     As in `products_steps`, the launches of all steps are the same objects.
     """
     shape = fitting(split_shape, layer, limits)
-    rows = layer.num_directions * layer.batch_size
     row_bytes = 4 * round_up(layer.hidden_size, SPLIT_CHUNKS[shape.thread_units][0])
+    return _matrix_steps(layer, places, "split_products", shape, row_bytes)
+
+
+def rounded_products_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
+    """The same launches with operands of three bytes; the one that starts also rounds the weights."""
+    row_bytes = 3 * round_up(layer.hidden_size, ROUNDED_CHUNK[0])
+    carried = (
+        Workspace("carried", 4 * layer.num_directions * layer.batch_size * layer.hidden_size),
+        Workspace("weights", layer.num_directions * NUM_GATES * layer.hidden_size * row_bytes),
+    )
+    shape = fitting(rounded_shape, layer, limits)
+    return _matrix_steps(layer, places, "rounded_products", shape, row_bytes, carried)
+
+
+def _matrix_steps(
+    layer: Layer,
+    places: Places,
+    name: str,
+    shape: Shape,
+    row_bytes: int,
+    carried: tuple[Workspace, ...] = (),
+) -> Steps:
+    """The launches of a kernel of matrix_step.cuh, whose rows of states have `row_bytes`."""
+    rows = layer.num_directions * layer.batch_size
     spaces = [
         Workspace("states", rows * row_bytes),
         Workspace("operands", rows * row_bytes),
@@ -121,10 +147,12 @@ def split_products_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
     if not layer.linear_before_reset:
         spaces.append(Workspace("updates", 4 * rows * layer.hidden_size))
     updates = None if layer.linear_before_reset else "updates"
-    buffers = (*tensors_of(layer, places), "states", "operands", updates, "counts")
+    spaces += carried
+    names = (space.name for space in carried)
+    buffers = (*tensors_of(layer, places), "states", "operands", updates, "counts", *names)
 
     def launch(phase: int) -> KernelLaunch:
-        return recurrence_launch(layer, shape, "split_products", buffers, phase, shape.thread_units)
+        return recurrence_launch(layer, shape, name, buffers, phase, shape.thread_units)
 
     phases = (PHASE_FINISH,) if layer.linear_before_reset else (PHASE_HALF, PHASE_FINISH)
     step = tuple(launch(phase) for phase in phases)

@@ -232,19 +232,22 @@ def test_fill_sets_the_bytes_it_names(stand_in: Run) -> None:
 
 @pytest.mark.parametrize("shift", [0, 16])
 @pytest.mark.parametrize("how", ["current", "named", "captured"])
-@pytest.mark.parametrize(("element", "cuda_type", "size"), [("float32", 0, 4), ("float16", 2, 2)])
-def test_matmul_is_one_exact_gemm(
-    stand_in: Run, element: str, cuda_type: int, size: int, how: str, shift: int
+@pytest.mark.parametrize(
+    ("element", "cuda_type", "size", "allows_tf32"),
+    [("float32", 0, 4, False), ("float32", 0, 4, True), ("float16", 2, 2, False)],
+)
+def test_matmul_is_one_gemm(
+    stand_in: Run, element: str, cuda_type: int, size: int, allows_tf32: bool, how: str, shift: int
 ) -> None:
     """Every call sets the plan's workspace, where cuBLAS takes it: setting the stream discards it."""
     step = MatMul(
         "a", "b", "out", m=5, n=7, k=3, element=element, a_offset=2, b_offset=4, out_offset=6,
-        workspace="room", workspace_bytes=5000,
+        workspace="room", workspace_bytes=5000, allows_tf32=allows_tf32,
     )  # fmt: skip
     seen = stand_in(products.multiply, step, how, shift)
     handle = seen["calls"][-1][1]
     a, b, out = seen["addresses"]
-    compute_32f, default_algorithm = 68, -1
+    compute, default_algorithm = 77 if allows_tf32 else 68, -1  # CUBLAS_COMPUTE_32F_FAST_TF32, _32F
     # Column-major: out.T (7, 5) = b (7, 3) @ a.T (3, 5), with b stored as its own transpose.
     product = (1, 0, 7, 5, 3, 1, b + 4 * size, cuda_type, 3, a + 2 * size, cuda_type, 3, 0, out + 6 * 4, 0, 7)
     (room,) = [int(call[2]) for call in seen["calls"] if call[0] == "cublasSetWorkspace_v2"]
@@ -253,7 +256,7 @@ def test_matmul_is_one_exact_gemm(
     assert [call for call in seen["calls"] if call[0] != "cublasCreate_v2"] == [
         ["cublasSetStream_v2", handle, str(seen["stream"])],
         ["cublasSetWorkspace_v2", handle, str(room), "5000"],
-        ["cublasGemmEx", handle, *map(str, product), str(compute_32f), str(default_algorithm)],
+        ["cublasGemmEx", handle, *map(str, product), str(compute), str(default_algorithm)],
     ], "a handle of its own needs no mode to be set"
     assert seen["error"] == ""
 

@@ -398,7 +398,7 @@ def test_launches_take_the_place_of_a_graph_that_is_not_recorded(
 
 
 @on_a_gpu
-@pytest.mark.parametrize("path", ["products", "split_products"])
+@pytest.mark.parametrize("path", ["products", "split_products", "rounded_products"])
 @pytest.mark.parametrize("linear_before_reset", [True, False])
 def test_a_recurrence_by_products_has_the_bits_of_single_launches(
     gpu: cuda.CudaDevice,
@@ -409,7 +409,7 @@ def test_a_recurrence_by_products_has_the_bits_of_single_launches(
 ) -> None:
     pytest.importorskip("cupy_backends.cuda.libs.cublas", exc_type=ImportError)
     options = Options(BIDIRECTIONAL, linear_before_reset)
-    layer = random_layer(rng, (37, 3, 5, 8), options, lengths=[37, 0, 20])
+    layer = random_layer(rng, (37, 3, 5, 8), options, lengths=[37, 0, 20], path=path)
     results = []
     for setting in ("1", "0"):
         monkeypatch.setenv("CUDML_GRAPHS", setting)

@@ -457,7 +457,7 @@ def test_product_has_a_workspace_of_its_size(desc: GruDesc, recommended: int, nu
 
 
 def test_plan_refuses_unknown_and_impossible_paths() -> None:
-    names = "block, grid, matrix_grid, step, products, split_products, panels or serial"
+    names = "block, grid, matrix_grid, step, products, split_products, rounded_products, panels or serial"
     with pytest.raises(ValueError, match=f"path is 'warp', must be {names}"):
         plan(GRU, LIMITS, path="warp")
     refused = "'matrix_grid' cannot compute a GRU of float32 with D 1, T 5, N 2, I 3 and H 4 on this device"

@@ -22,6 +22,7 @@ from tests.support.gru_runs import (
     BACKWARD,
     BIDIRECTIONAL,
     FORWARD,
+    MEMBERS,
     ONE_STEP_PATHS,
     Options,
     assert_as_precise_as_numpy,
@@ -141,6 +142,7 @@ SMALL_DEVICES = {
     "matrix_grid": ((5, 65536), (9, 32768), (12, 65536), (27, 32768), (40, 232448)),
     "panels": ((1, 4096), (2, 4096), (16, 4096)),
     "products": ((1, 4096), (16, 4096)),
+    "rounded_products": ((1, 163840), (4, 114688), (16, 163840)),
     "serial": ((1, 4096), (2, 4096), (16, 4096)),
     "split_products": ((1, 98304), (4, 83968), (16, 98304)),
     "step": ((1, 4096), (16, 4096)),
@@ -236,6 +238,7 @@ def test_strided_tensors(device: Device, rng: np.random.Generator, path, linear_
         layouts = {
             name: random_layout(rng, array.shape, negative=True)
             for name, array in {**vars(arrays), **expected}.items()
+            if name in MEMBERS
         }
         got = run_gru(device, arrays, options, path=path, layouts=layouts)
         for name in got:
