@@ -272,7 +272,7 @@ class MatMul:
     All three are packed row-major; offsets are in elements of the respective buffer. `element` is
     "float32", "float16" or "bfloat16", the type of a and b; products are summed in float32. `workspace` is
     the library's for this step, of `product_workspace_size(workspace_bytes)` bytes; None leaves it to the
-    library. If it `allows_tf32`, the library may round a and b of float32 to TF32, to nearest.
+    library. If it `allows_tf32`, the library may round a and b of float32 to TF32, in its own way.
     """
 
     a: str
