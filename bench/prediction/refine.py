@@ -42,7 +42,7 @@ def _refined(node: Node, problems: Problems, is_dear: np.ndarray) -> Node:
         is_low = problems.features[:, feature] <= bound
         low = _refined(low, problems.at(is_low), is_dear[is_low])
         high = _refined(high, problems.at(~is_low), is_dear[~is_low])
-        return low if low == high else (feature, bound, low, high)
+        return joined(low, high, problems) or (feature, bound, low, high)
 
     def cost(of: Node) -> float:
         return float(problems.weights @ costs_by(of, problems))
@@ -55,3 +55,10 @@ def _refined(node: Node, problems: Problems, is_dear: np.ndarray) -> Node:
         if min(now, then) - cost(split) > for_split:
             return split
     return relabelled if now - then > for_ranking else node
+
+
+def joined(low: Node, high: Node, problems: Problems) -> Ranked | None:
+    """The leaf for two sides of a question whose first path is the same; None if they differ."""
+    if not (isinstance(low, Ranked) and isinstance(high, Ranked) and low[0] == high[0]):
+        return None
+    return Ranked([*dict.fromkeys([low[0], *problems.ranked()])][: len(low)])

@@ -66,8 +66,10 @@ def test_a_leaf_ranks_other_paths_beside_a_bound_that_is_kept() -> None:
 
 
 def test_leaves_that_become_equal_are_one() -> None:
+    """So are leaves with the same first path: the others then rank by all problems."""
     problems = problems_of(LENGTHS, 1, 2)
     assert refined((0, 500.0, SHORT, LONG), problems, none_known(problems)) == SHORT
+    assert refined((0, 500.0, SHORT, Ranked(["short"])), problems, none_known(problems)) == SHORT
 
 
 @pytest.mark.parametrize(

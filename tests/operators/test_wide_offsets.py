@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cudml.devices import emulator
-from cudml.enums import AxisDirection, DataType
+from cudml.enums import AxisDirection, DataType, ExecutionFlags
 from cudml.operators import launch_shape
 from cudml.operators.gru import paths as gru_paths
 from cudml.operators.gru.operator import GruDesc
@@ -385,7 +385,8 @@ def run_wide_layer(arrays: Weights, options: Options, name: str, path: str, num_
         direction=options.direction,
         linear_before_reset=options.linear_before_reset,
     )
-    plan = plan_gru(desc, gru_limits(path), path=path)
+    flags = ExecutionFlags(arrays.allows_tf32)
+    plan = plan_gru(desc, gru_limits(path), flags=flags, path=path)
     run_plan(emulator.get_device(), plan, {MEMBERS[n]: a for n, a in operands.items()})
     got = {n: operands[n].copy() for n in ("sequence", "single")}
     assert_as_precise_as_numpy(got, arrays, options)
