@@ -15,6 +15,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from cudml.devices.emulator.library_steps import as_tf32
 from proof.stand_in import binding
 from proof.stand_in.errors import CudaFailure
 from proof.stand_in.memory import Allocation
@@ -200,9 +201,10 @@ class Cublas:
         def multiply() -> Iterator[float]:
             operands = [matrix.elements(runtime).astype(np.float32) for matrix in (a, b)]
             if may_round and a.dtype == np.float32:
-                operands = [_as_tf32(operand) for operand in operands]
+                operands = [as_tf32(operand) for operand in operands]
             x, y = (o.T if is_turned else o for o, is_turned in zip(operands, turned, strict=True))
-            sums = factors[0] * (x @ y)
+            with np.errstate(all="ignore"):
+                sums = factors[0] * (x @ y)
             # Sums that fit the workspace are kept there until all of them are done.
             inside = sums.nbytes <= num_bytes
             if inside:
@@ -237,12 +239,6 @@ class Cublas:
             self._own_workspaces[key] = self._runtime.memory.allocate(1 << 20, handle.device)
         own = self._own_workspaces[key]
         return own.address, own.num_bytes
-
-
-def _as_tf32(values: np.ndarray) -> np.ndarray:
-    """Rounded to the 10 bits of the fraction that TF32 has, to the nearest."""
-    bits = np.ascontiguousarray(values).view(np.uint32)
-    return ((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32).reshape(values.shape)
 
 
 def install(runtime: Runtime) -> None:
