@@ -123,6 +123,7 @@ CASES: tuple[GruCase, ...] = (
     _case("stacked", 256, 8, 256, 256, num_layers=2),
     _case("stacked", 256, 1, 256, 256, num_layers=4),
     _case("stacked", 256, 1, 400, 400, "float16", num_layers=2),
+    _case("stacked", 256, 1, 512, 512, num_layers=4),
     _case("stacked", 256, 8, 400, 400, linear_before_reset=False, num_layers=2),
     _case("grid", 256, 128, 1024, 1024, allow_tf32=True),
     _case("grid", 256, 128, 2048, 2048, allow_tf32=True),

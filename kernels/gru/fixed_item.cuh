@@ -17,7 +17,6 @@ struct FixedItem {
   UInt32 length = 0;
   float state = 0.0f;
   float update = 0.0f;
-  float candidate_input = 0.0f;  // if inputs may be computed
   GateBiases biases = {};
   // The thread's inputs of a step in shared storage, kNumThreads apart, and the copies under way.
   float* slots;

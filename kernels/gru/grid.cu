@@ -8,6 +8,9 @@
 #include "gru/grid_product.cuh"
 #include "gru/round_grid.cuh"
 
+// Hidden units of a thread. With more, each load of a state would serve more units, but their sums do not fit
+// in registers next to the weights.
+constexpr int kGridUnits = 2;
 // Sequences whose products are accumulated together.
 constexpr int kGridBatch = 4;
 // Chunks of 256 columns whose weights are in registers.

@@ -5,25 +5,22 @@
 #include "gru/grid_part.cuh"
 #include "gru/product.cuh"
 
-// Hidden units of a thread. With more, each load of a state would serve more units, but their sums do not fit
-// in registers next to the weights.
-constexpr int kGridUnits = 2;
-
 // Adds up the lanes' parts of a warp's sums for kCount states, from sum kFirst on, and stores the results at
 // the block's places for sums.
 template <int kFirst, int kCount, class Block, int kNumSums>
-__device__ __forceinline__ void store_sums(const Block& block,
-                                           float (&sums)[kCount * kGridUnits][kNumSums], int row,
-                                           float* target) {
-  constexpr int kPairs = kCount * kGridUnits;
+__device__ __forceinline__ void store_sums(
+    const Block& block, float (&sums)[kCount * Block::Weights::kThreadUnits][kNumSums], int row,
+    float* target) {
+  constexpr int kUnits = Block::Weights::kThreadUnits;
+  constexpr int kPairs = kCount * kUnits;
   reduce_rows(sums);
   if (owns_pair<kPairs>()) {
     const int pair = owned_pair<kPairs>();
     const int warp = threadIdx.x / kWarpSize;
-    const int unit = Block::Weights::first_unit() + pair % kGridUnits;
+    const int unit = Block::Weights::first_unit() + pair % kUnits;
 #pragma unroll
     for (int s = 0; s < kNumSums; ++s) {
-      target[block.sum_place(warp, kFirst + s, row + pair / kGridUnits, unit)] = sums[0][s];
+      target[block.sum_place(warp, kFirst + s, row + pair / kUnits, unit)] = sums[0][s];
     }
   }
 }

@@ -30,10 +30,11 @@ __device__ __forceinline__ void clear(float (&sums)[kPairs][kNumSums]) {
 }
 
 // kHasOverflow says whether some weights may be in global memory. kNumChunks is the number of chunks of the
-// only pass if the kernel is compiled for one, else 0.
+// only pass if the kernel is compiled for one, else 0; kNumThreads, the threads of a block, else 0.
 template <class Element, int kUnits, int kRowWarps, int kRegisterChunks, bool kHasOverflow = true,
-          int kNumChunks = 0>
+          int kNumChunks = 0, int kNumThreads = 0>
 struct ResidentWeights {
+  static constexpr int kThreadUnits = kUnits;
   static constexpr int kUnitsPerWarp = kUnits * kGroupsPerWarp;
   static constexpr int kChunkColumns = kRowWarps * kLanesPerRow * kQuad;
 
@@ -85,8 +86,12 @@ struct ResidentWeights {
     return quad;
   }
 
+  __device__ __forceinline__ static UInt32 num_threads() {
+    return kNumThreads > 0 ? kNumThreads : blockDim.x;
+  }
+
   __device__ __forceinline__ static int quads_per_chunk() {
-    return kNumGates * kUnits * static_cast<int>(blockDim.x);
+    return kNumGates * kUnits * static_cast<int>(num_threads());
   }
 
   // The thread's first quad of a chunk that is not in registers; the next ones are blockDim.x apart.
@@ -155,7 +160,7 @@ struct ResidentWeights {
           quads[i] = load_quad<kIsAligned>(gate, unit + pass * pass_units + i, column(chunk));
         }
 #pragma unroll
-        for (int i = 0; i < kUnits; ++i) kept[(gate * kUnits + i) * blockDim.x] = quads[i];
+        for (int i = 0; i < kUnits; ++i) kept[(gate * kUnits + i) * num_threads()] = quads[i];
       }
     }
   }
@@ -212,7 +217,7 @@ struct ResidentWeights {
                                                         const WeightQuad<Element>* quads) {
     add_chunk<kFirst, kLast, kBatch, kCandidatePlace>(
         sums, states, row_stride, [&](int gate, int i, float (&quad)[kQuad]) {
-          const WeightQuad<Element> weights = quads[(gate * kUnits + i) * blockDim.x];
+          const WeightQuad<Element> weights = quads[(gate * kUnits + i) * num_threads()];
 #pragma unroll
           for (int q = 0; q < kQuad; ++q) quad[q] = to_float(weights.values[q]);
         });

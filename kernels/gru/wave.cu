@@ -11,15 +11,19 @@
 constexpr int kMaxLayers = 4;
 // Sequences whose products are accumulated together.
 constexpr int kWaveBatch = 2;
-// Chunks of 256 columns whose weights are in registers, of R and of W each.
-constexpr int kWaveRegisterChunks = 2;
+// Chunks of 256 columns whose weights are in registers, of R and of W each, by a thread's hidden units.
+template <int kUnits>
+constexpr int kWaveRegisterChunks = 4 / kUnits;
 // States that are passed to the layer above are written once.
 constexpr UInt32 kPassedTag = 1;
 
-template <class Element, bool kStandard, bool kLinearBeforeReset>
-struct WaveBlock : ExchangedGrid<WaveBlock<Element, kStandard, kLinearBeforeReset>, Element,
+// kUnits: hidden units of a thread. With more, a load of a state serves more of them, fewer blocks exchange
+// states, and more layers find room, but fewer chunks of weights are in registers.
+template <class Element, bool kStandard, bool kLinearBeforeReset, int kUnits>
+struct WaveBlock : ExchangedGrid<WaveBlock<Element, kStandard, kLinearBeforeReset, kUnits>, Element,
                                  kStandard, kLinearBeforeReset> {
-  using Weights = ResidentWeights<Element, kGridUnits, kGridWarps, kWaveRegisterChunks, false>;
+  using Weights = ResidentWeights<Element, kUnits, kGridWarps, kWaveRegisterChunks<kUnits>, false,
+                                  0, kGridThreads>;
   using Item = FixedItem<Element, kGridThreads, true>;
   // The sums of an item: the candidate's products with W and with R stay apart.
   static constexpr int kNumItemSums = kNumGates + 1;
@@ -70,7 +74,7 @@ struct WaveBlock : ExchangedGrid<WaveBlock<Element, kStandard, kLinearBeforeRese
     in_batches<kWaveBatch>(count, [&](int row, auto number) {
       constexpr int kCount = decltype(number)::value;
       constexpr int kNumSums = kLast - kFirst + (kFirst == kUpdate ? 1 : 0);
-      float sums[kCount * kGridUnits][kNumSums];
+      float sums[kCount * kUnits][kNumSums];
       clear(sums);
       const int offset = row * row_stride();
       if constexpr (kFirst == kUpdate) {
@@ -116,11 +120,12 @@ struct WaveBlock : ExchangedGrid<WaveBlock<Element, kStandard, kLinearBeforeRese
   template <int kFirst, int kLast>
   __device__ __forceinline__ GateInputs inputs_of(Item& item) const {
     if (from_below == nullptr) return item.fetched_inputs();
-    if (kFirst == kCandidate) return {0.0f, 0.0f, item.candidate_input};
+    float& candidate = item.slots[kCandidate * kGridThreads];
+    if (kFirst == kCandidate) return {0.0f, 0.0f, candidate};
     float product[1];
     add_up<kLast>(*this, product, partials, static_cast<int>(threadIdx.x) / kPassUnits,
                   static_cast<int>(threadIdx.x) % kPassUnits);
-    item.candidate_input = product[0];
+    candidate = product[0];
     return {0.0f, 0.0f, product[0]};
   }
 
@@ -134,7 +139,7 @@ struct WaveBlock : ExchangedGrid<WaveBlock<Element, kStandard, kLinearBeforeRese
   }
 };
 
-template <class Element, bool kStandard, bool kLinearBeforeReset>
+template <class Element, bool kStandard, bool kLinearBeforeReset, int kUnits>
 __global__ void __launch_bounds__(kGridThreads, 1)
     gru_wave(const float* projection, const Element* recurrence_0, const Element* recurrence_1,
              const Element* recurrence_2, const Element* recurrence_3, const Element* weights_1,
@@ -143,7 +148,7 @@ __global__ void __launch_bounds__(kGridThreads, 1)
              const Element* initial, const UInt32* lengths, Element* sequence, Element* single,
              UInt64* exchange, WaitReport* report, GruParams params) {
   SHARED_STORAGE(SharedWords, shared);
-  using Block = WaveBlock<Element, kStandard, kLinearBeforeReset>;
+  using Block = WaveBlock<Element, kStandard, kLinearBeforeReset, kUnits>;
   GridPart part = GridPart::of_block(params, Block::kPassUnits);
   // Blocks are ordered by layer; in other kernels, they are ordered by direction.
   const int number = part.direction;

@@ -8,9 +8,9 @@ import numpy as np
 from cudml.dtypes import ElementType, ExtendedType
 from cudml.enums import DataType, ExecutionFlags, RecurrentNetworkDirection
 from cudml.operators.gru.activations import Activation
-from cudml.operators.gru.operator import LAYER_MEMBERS, GruDesc, StackDesc, layer_of, plan
+from cudml.operators.gru.operator import LAYER_MEMBERS, GruDesc, StackDesc, layer_of, plan, stack_of
 from cudml.operators.gru.paths import estimated_clocks
-from cudml.operators.gru.wave import member_of
+from cudml.operators.gru.wave import member_of, wave_shape
 from cudml.plans import Limits, Plan
 from cudml.tensors import TensorDesc
 from proof.instances import Promise, random_size
@@ -68,6 +68,9 @@ _STACKED = (16, 2, 40)
 
 _TYPES: tuple[ElementType, ...] = (DataType.FLOAT32, DataType.FLOAT16, ExtendedType.BFLOAT16)
 
+#: Multiprocessors of a GPU that has room for two of those layers only if threads have more hidden units.
+_FEW = 6
+
 _ALLOWS_TF32 = ExecutionFlags.ALLOW_HALF_PRECISION_COMPUTATION
 
 PROMISES = {"gru_matrix_grid": Promise(matrix=True)}
@@ -92,7 +95,11 @@ def plans(descriptor: GruDesc | StackDesc, limits: Limits) -> list[Plan]:
     and products of operands rounded to TF32, as where that is allowed.
     """
     if isinstance(descriptor, StackDesc):
-        return [] if limits.warp_lanes == 1 else [plan(descriptor, limits)]
+        if limits.warp_lanes == 1:
+            return []
+        few = replace(limits, num_multiprocessors=_FEW)
+        stack = stack_of(descriptor)
+        return [plan(descriptor, one) for one in (limits, few) if wave_shape(stack, one) is not None]
     found = [plan(descriptor, limits)]
     if limits.warp_lanes > 1:
         clocks = estimated_clocks(layer_of(descriptor), limits)

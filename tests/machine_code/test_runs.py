@@ -206,7 +206,8 @@ def candidates() -> Iterator[Case]:
             layers = gru_stack(
                 2, 4, 3, 2, 20, data_type=data_type, activations=activations, linear_before_reset=is_linear
             )
-            yield Case(layers, "wave", HOPPER.limits)
+            for number in (HOPPER.limits.num_multiprocessors, 4):
+                yield Case(layers, "wave", replace(HOPPER.limits, num_multiprocessors=number))
     yield Case(gru(3, 3, 2, 40, length_type=DataType.INT64), limits=HOPPER.limits)
 
 

@@ -69,7 +69,7 @@ def counts_of_step(temporary: np.ndarray, plan: Plan) -> np.ndarray:
 
 def run_wave(rng: np.random.Generator, change: Any) -> None:
     """Two layers, whose hidden units are shared by two blocks each."""
-    case = Case(gru_stack(2, 5, 2, 3, 12), limits=replace(GPU, num_multiprocessors=4), length=5)
+    case = Case(gru_stack(2, 5, 2, 3, 20), limits=replace(GPU, num_multiprocessors=4), length=5)
     operands, chosen = operands_of(case, rng), change(case.plan())
     program = emulator.get_device().load(chosen)
     program([operands[name] for name in chosen.operands], np.zeros(chosen.temporary_bytes, np.uint8))

@@ -32,6 +32,13 @@ DEFECTS = {
         ("gru, a wave, full sequences", "gru, a wave, weights in shared storage"),
         BOUNDS,
     ),
+    "wide threads of a wave have room for as many chunks as others": Defect(
+        _WAVE,
+        "WAVE_REGISTER_CHUNKS[thread_units]",
+        "WAVE_REGISTER_CHUNKS[2]",
+        ("gru, a wave of wide threads, weights in shared storage",),
+        BOUNDS,
+    ),
     "words of a wave are not cleared": Defect(
         _WAVE,
         "((Fill(exchange.name, exchange.num_bytes), launch), (exchange,))",

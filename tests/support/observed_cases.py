@@ -362,6 +362,12 @@ CASES = {
     "gru, a wave, weights in shared storage": Case(
         gru_stack(2, 2, 1, 3, 520, data_type=DataType.FLOAT16, linear_before_reset=False), limits=LARGE
     ),
+    "gru, a wave of wide threads, reset first": Case(
+        gru_stack(2, 3, 3, 3, 40, linear_before_reset=False), limits=SIX
+    ),
+    "gru, a wave of wide threads, weights in shared storage": Case(
+        gru_stack(2, 3, 3, 3, 260, data_type=DataType.FLOAT16), limits=replace(GPU, num_multiprocessors=34)
+    ),
     "gru by products": Case(gru(3, 3, 2, 300, pads=(1, 2, 3)), "products"),
     "gru by products, reset first": Case(
         gru(

@@ -73,6 +73,8 @@ class Clocks:
     reduction: int
     #: A further layer of a stack: its product and its launch.
     further_layer: int
+    #: A step of layers at once, besides the states, products and stored weights of a layer and the one below.
+    wave_fixed: int
 
     # step: a single step
 
@@ -151,10 +153,14 @@ def product_clocks(shape: Shape, t: Clocks) -> int:
     products = sequences * warps * shape.num_chunks * NUM_GATES * shape.thread_units * QUAD
     # Eight lanes read different quads of a state, in four accesses per warp, and then multiply them.
     state_turns = sequences * warps * (4 * shape.num_chunks + t.reduction)
-    reads = ceil_div(sequences, shape.product_batch)
-    stored = reads * shape.num_stored_chunks * shape.chunk_bytes // _SHARED_BYTES_PER_CLOCK
-    weights = stored + overflow_clocks(shape, t)
+    weights = stored_clocks(shape, shape.num_stored_chunks) + overflow_clocks(shape, t)
     return max(products // _INSTRUCTIONS_PER_CLOCK + state_turns, weights)
+
+
+def stored_clocks(shape: Shape, num_chunks: int) -> int:
+    """Clocks that a step takes to read chunks of weights from shared storage."""
+    reads = ceil_div(shape.group_batch, shape.product_batch)
+    return reads * num_chunks * shape.chunk_bytes // _SHARED_BYTES_PER_CLOCK
 
 
 def block_clocks(shape: Shape, layer: Layer, limits: Limits, t: Clocks) -> int:

@@ -29,14 +29,15 @@ FIXED_INPUT_BYTES = 4 * NUM_GATES * 256
 # Registers of a thread at most: the kernels of whole recurrences have nearly as many.
 MOST_REGISTERS = 256
 
+#: Below this compute capability, CUDA 12.0's compiler spills: a block's fourth chunk, wide threads of a wave.
+EARLY_CAPABILITY = 80
+
 # kernels/gru/block.cu: hidden units of a thread, warps of a block at most; chunks of weights in registers if
-# there are several passes. In one pass, all chunks are in registers, but only three below
-# BLOCK_EARLY_CAPABILITY: CUDA 12.0's compiler spills a fourth.
+# there are several passes. In one pass, all chunks are in registers, but only three of early GPUs.
 BLOCK_UNITS = 4
 BLOCK_MAX_WARPS = 8
 BLOCK_REGISTER_CHUNKS = 2
 BLOCK_EARLY_REGISTER_CHUNKS = 3
-BLOCK_EARLY_CAPABILITY = 80
 # Registers of a thread in one pass, without its weights, and registers for the weights of a chunk.
 BLOCK_REGISTERS = 64
 BLOCK_CHUNK_REGISTERS = NUM_GATES * BLOCK_UNITS * QUAD
@@ -77,10 +78,12 @@ SPLIT_CAPABILITIES = (80, 90, 100, 103)
 #: The first compute capability with matrices of TF32.
 TF32_CAPABILITY = 80
 
-# kernels/gru/wave.cu: layers of a grid at most, sequences of a product, chunks in registers, sums of an item.
+# kernels/gru/wave.cu: layers of a grid at most, sequences of a product; chunks in registers by the hidden
+# units of a thread; the most units of early GPUs; sums of an item.
 WAVE_MAX_LAYERS = 4
 WAVE_BATCH = 2
-WAVE_REGISTER_CHUNKS = 2
+WAVE_REGISTER_CHUNKS = {2: 2, 4: 1}
+WAVE_EARLY_UNITS = 2
 WAVE_SUMS = NUM_GATES + 1
 
 # kernels/gru/matrix_grid.cu: rows of a tile of each gate, tiles of a gate in a block, columns of a chunk,
@@ -164,10 +167,9 @@ CONSTANTS: dict[str, Constants] = {
         *_LAYER_CONSTANTS,
         *_PRODUCT_CONSTANTS,
         *_GRID_CONSTANTS,
-        ("kGridUnits", GRID_UNITS),
         ("kMaxLayers", WAVE_MAX_LAYERS),
         ("kWaveBatch", WAVE_BATCH),
-        ("kWaveRegisterChunks", WAVE_REGISTER_CHUNKS),
+        *((f"kWaveRegisterChunks<{units}>", chunks) for units, chunks in WAVE_REGISTER_CHUNKS.items()),
         ("kWaitForLayers", 2),
         ("sizeof(TaggedFloats::Word)", EXCHANGED_BYTES),
         ("TaggedFloats::kNumWords", EXCHANGED_STATES),
@@ -227,6 +229,11 @@ CONSTANTS: dict[str, Constants] = {
     "panels": (("kNumGates", NUM_GATES), *_PANEL_CONSTANTS),
     "serial_prepare": (("kNumGates", NUM_GATES), *_PANEL_CONSTANTS),
 }
+
+
+def is_early(limits: Limits) -> bool:
+    """Whether the device is a GPU below `EARLY_CAPABILITY`."""
+    return 0 < limits.compute_capability < EARLY_CAPABILITY
 
 
 @dataclass(frozen=True)

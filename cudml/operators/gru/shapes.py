@@ -12,7 +12,6 @@ from cudml.operators.gru.clocks import (
 )
 from cudml.operators.gru.layer import (
     BIASES_BYTES,
-    BLOCK_EARLY_CAPABILITY,
     BLOCK_EARLY_REGISTER_CHUNKS,
     BLOCK_MAX_WARPS,
     BLOCK_REGISTER_CHUNKS,
@@ -46,6 +45,7 @@ from cudml.operators.gru.layer import (
     STEP_UNITS,
     Layer,
     Shape,
+    is_early,
 )
 from cudml.plans import MAX_GRID_BLOCKS, WARP_LANES, Limits, ceil_div
 
@@ -114,8 +114,7 @@ def _block_register_chunks(num_chunks: int, num_passes: int, limits: Limits) -> 
     """The chunks of the first pass that are in registers."""
     if num_passes > 1:
         return min(BLOCK_REGISTER_CHUNKS, num_chunks)
-    is_early = 0 < limits.compute_capability < BLOCK_EARLY_CAPABILITY
-    return min(BLOCK_EARLY_REGISTER_CHUNKS, num_chunks) if is_early else num_chunks
+    return min(BLOCK_EARLY_REGISTER_CHUNKS, num_chunks) if is_early(limits) else num_chunks
 
 
 def grid_shape(layer: Layer, limits: Limits, t: Clocks = CLOCKS) -> Shape | None:
