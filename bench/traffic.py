@@ -49,6 +49,12 @@ DISTRIBUTIONS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "greatest where sampled": lambda normal, uniform: _at_samples(normal, on=True),
     "least where sampled": lambda normal, uniform: _at_samples(normal, on=False),
     "ascending, least where sampled": lambda normal, uniform: _at_samples(np.sort(np.abs(normal)), on=False),
+    "one large value in every 64th place": lambda normal, uniform: (
+        normal + 8 * (np.arange(normal.size) % 64 == 0)
+    ),
+    "NaN 95 %": lambda normal, uniform: np.where(uniform < 0.95, np.nan, normal),
+    "masked": lambda normal, uniform: np.where(uniform < 0.9, -np.inf, normal),
+    "ids with few negatives": lambda normal, uniform: np.where(normal < -3, -1, np.floor(uniform * 30_000)),
 }
 
 #: Distributions in random order, although many elements of "few values" and "half zeros" tie.
@@ -125,6 +131,15 @@ _FILTERED = (
     ("float64", 131_072, 512),
     ("float32", 262_144, 2048),
 )
+_ADVERSE = (
+    "greatest where sampled",
+    "least where sampled",
+    "one large value in every 64th place",
+    "NaN 95 %",
+    "masked",
+    "ids with few negatives",
+    "all equal",
+)
 _PLAIN = ("normal", "uniform", "half zeros", "few values", "ascending", "descending")
 
 
@@ -167,6 +182,21 @@ def cases() -> Iterator[Case]:
     for distribution in (*_PLAIN, "same leading bits", "alike in fours", "least where sampled"):
         yield Case("grid_radix", "float32", 1, 262_144, 2000, distribution, multiprocessors=2)
     yield Case("grid_radix", "float32", 1, 524_160, 500, "greatest where sampled", multiprocessors=2)
+    # One block: its sample is every 64th load.
+    for distribution in _ADVERSE:
+        for k in (100, 2000):
+            yield Case("grid_radix", "float32", 1, 262_144, k, distribution)
+    for distribution in ("one large value in every 64th place", "greatest where sampled", "NaN 95 %"):
+        yield Case("grid_radix", "float64", 1, 131_072, 100, distribution)
+    yield Case("grid_radix", "float64", 1, 131_072, 2000, "least where sampled")
+    for k in (100, 2000, 6000):
+        yield Case("grid_radix", "int64", 1, 131_072, k, "ids with few negatives")
+    for distribution in _ADVERSE[2:]:
+        yield Case("block_filter", "float32", 2, 262_144, 50, distribution)
+        yield Case("groups", "float32", 2, 262_144, 50, distribution)
+        yield Case("cluster", "float32", 2, 262_144, 1000, distribution)
+        yield Case("block_keep", "float32", 2, 16_384, 2048, distribution)
+        yield Case("block_radix", "float32", 1, 262_144, 100, distribution)
     for distribution in _PLAIN:
         for k in (8, 500):
             yield Case("serial", "float32", 1, 65_536, k, distribution)

@@ -41,6 +41,11 @@ constexpr int kMaxDigits = (8 * static_cast<int>(sizeof(Word)) + kDigitBits - 1)
 constexpr int kSampleDigits = 3;
 constexpr UInt32 kSampledLoads = 2;
 
+// Whether the bits of the keys that are counted for a digit are looked at for each digit: else only for the
+// first, because three digits find nearly all of a word of 32 bits, and the kernel would spill registers.
+template <class Word>
+constexpr bool kSkipsInEachDigit = sizeof(Word) == 8;
+
 // Elements of a list for each block that takes part in sorting it.
 constexpr UInt32 kSortedByBlock = 512;
 
@@ -55,14 +60,16 @@ template <class Word>
 struct RowState {
   UInt32 num_arrived;
   UInt32 num_listed;
-  UInt64 varying_ones;   // the bits that are one in some key of the list
-  UInt64 varying_zeros;  // the bits that are zero in some key
-  UInt64 row_ones;       // the same of all keys of the row
-  UInt64 row_zeros;
-  UInt64 sample_ones;  // the same of all keys of the sample
-  UInt64 sample_zeros;
+  UInt64 varying_ones;     // the bits that are one in some key of the list
+  UInt64 varying_zeros;    // the bits that are zero in some key
   UInt64 length_plus_one;  // the length of a ragged row, once known
-  UInt32 unused[48];       // keeps the counters in their own cache lines
+  // The same of the keys that are counted for a digit of the row, and of the sample.
+  UInt64 row_ones[kMaxDigits<Word>];
+  UInt64 row_zeros[kMaxDigits<Word>];
+  UInt64 sample_ones[kSampleDigits];
+  UInt64 sample_zeros[kSampleDigits];
+  // Keeps the counters in their own cache lines.
+  UInt32 unused[56 - 4 * (kMaxDigits<Word> + kSampleDigits)];
   UInt32 bins[kMaxDigits<Word>][kNumBins];
   UInt32 sample_bins[kSampleDigits][kNumBins];  // a search after a guess that failed needs its own
 };
@@ -120,6 +127,13 @@ __device__ __forceinline__ Int64 shared_row_length(const void* lengths, const To
   }
 }
 
+// Looks at a key's bits if it is counted for the next digit.
+template <class Word>
+__device__ __forceinline__ void look_at(BitsSeen<Word>& seen, const Threshold<Word>& threshold,
+                                        Word key) {
+  if (kMaySkipBits<Word> && (!kSkipsInEachDigit<Word> || threshold.equals(key))) seen.add(key);
+}
+
 // Adds the bits that a block's threads have seen to those of the row: by one atomic of each block, because
 // atomics to one word are served one after the other.
 template <class Word>
@@ -160,15 +174,18 @@ __device__ __forceinline__ bool search_row_digit(Threshold<Word>& threshold, Cou
                                                  const TopKParams& params, RowState<Word>& state,
                                                  int number, RowBarrier& row_barrier,
                                                  GridStorage& shared) {
-  const bool looks_at_bits = kMaySkipBits<Word> && number == 0;
+  const bool looks_at_bits = kMaySkipBits<Word> && (number == 0 || kSkipsInEachDigit<Word>);
   BitsSeen<Word> seen;
   count_digits<Word, kThreads>(threshold, shared.own_bins, [&](auto visit) {
     part.template visit<kThreads, kLoadsAhead>(params, threadIdx.x, [&](Word key, UInt32) {
-      if constexpr (kMaySkipBits<Word>) seen.add(key);
+      look_at(seen, threshold, key);
       visit(key);
     });
   });
-  if (looks_at_bits) share_bits(seen, state.row_ones, state.row_zeros, shared.select);
+  const int seen_in = kSkipsInEachDigit<Word> ? number : 0;
+  if (looks_at_bits) {
+    share_bits(seen, state.row_ones[seen_in], state.row_zeros[seen_in], shared.select);
+  }
   if (!narrow_by_row(threshold, state.bins[number], row_barrier, shared)) return false;
 
   const int digit = static_cast<int>(shared.select.digit);
@@ -178,6 +195,10 @@ __device__ __forceinline__ bool search_row_digit(Threshold<Word>& threshold, Cou
   }
   own.equal = shared.own_bins[digit];
   own.above += block_sum<kThreads>(own_above, shared.select.warp_sums);
+  if constexpr (kMaySkipBits<Word>) {
+    // Complete since the wait for the digit.
+    threshold.skip_alike(state.row_ones[seen_in], state.row_zeros[seen_in]);
+  }
   return true;
 }
 
@@ -240,16 +261,19 @@ __device__ __forceinline__ bool guess_floor(Threshold<Word>& floor, UInt32 most_
       for (UInt32 i = 0; i < kSampledLoads * kPerLoad; ++i) {
         const Word word = word_of<Word>(bytes[i / kPerLoad][0], i % kPerLoad);
         const Word key = ordering_key(word, params);
-        if constexpr (kMaySkipBits<Word>) seen.add(key);
+        look_at(seen, floor, key);
         visit(key);
       }
     });
-    if (kMaySkipBits<Word> && digit == 0) {
-      share_bits(seen, state.sample_ones, state.sample_zeros, shared.select);
+    const int seen_in = kSkipsInEachDigit<Word> ? digit : 0;
+    if (kMaySkipBits<Word> && (digit == 0 || kSkipsInEachDigit<Word>)) {
+      share_bits(seen, state.sample_ones[seen_in], state.sample_zeros[seen_in], shared.select);
     }
     if (!narrow_by_row(floor, state.sample_bins[digit], row_barrier, shared)) return false;
     // Elements outside the sample may have other values of the skipped bits, but any key can be a floor.
-    if constexpr (kMaySkipBits<Word>) floor.skip_alike(state.sample_ones, state.sample_zeros);
+    if constexpr (kMaySkipBits<Word>) {
+      floor.skip_alike(state.sample_ones[seen_in], state.sample_zeros[seen_in]);
+    }
   }
   return true;
 }
@@ -377,10 +401,6 @@ __device__ __forceinline__ bool list_by_search(UInt32& count, UInt32 length,
   for (int digit = 0; !threshold.fits(params.list_capacity) && !threshold.is_exact(); ++digit) {
     if (!search_row_digit(threshold, own, part, params, state, digit, row_barrier, shared)) {
       return false;
-    }
-    if constexpr (kMaySkipBits<Word>) {
-      // Complete since the wait for the first digit.
-      threshold.skip_alike(state.row_ones, state.row_zeros);
     }
   }
   const bool all_fit = threshold.fits(params.list_capacity);

@@ -35,7 +35,10 @@ struct Threshold {
   __device__ __forceinline__ bool fits(Int64 capacity) const {
     return static_cast<Int64>(num_above) + num_equal <= capacity;
   }
-  // Takes over the next bits of the prefix as far as they are alike in all keys: only one, or only zero.
+  // Whether a key is counted for the next digit.
+  __device__ __forceinline__ bool equals(Word key) const { return high_part(key) == prefix; }
+  // Takes over the next bits of the prefix as far as they are alike in all keys that equal it: only one, or
+  // only zero.
   __device__ __forceinline__ void skip_alike(UInt64 ones, UInt64 zeros) {
     while (shift > 0 && ((ones & zeros) >> (shift - 1)) % 2 == 0) {
       --shift;
@@ -56,7 +59,7 @@ struct SelectStorage {
   UInt64 zeros;
 };
 
-// Whether digits may skip bits that all keys of a row share: two digits find all of a short word anyway.
+// Whether digits may skip bits that all keys left share: two digits find all of a short word anyway.
 template <class Word>
 constexpr bool kMaySkipBits = sizeof(Word) >= 4;
 
@@ -93,7 +96,7 @@ __device__ __forceinline__ void add_digits(const Threshold<Word>& threshold, Bin
                                            ForEach for_each) {
   const int shift = threshold.shift - min(threshold.shift, kDigitBits);
   for_each([&](Word key) {
-    if (threshold.high_part(key) == threshold.prefix) {
+    if (threshold.equals(key)) {
       const UInt32 bin =
           static_cast<UInt32>(static_cast<Wide<Word>>(key) >> shift) & (kNumBins - 1);
       // Lanes that add the same constant to one bin are counted first, and do not take turns.

@@ -22,7 +22,10 @@ DIFFERING = ((3, 6), (8, 14), (16, 32), (26, 32), (30, 32), (0, 2), (0, 0))
 @pytest.mark.parametrize("bits", [8, 16, 32, 64])
 @pytest.mark.parametrize("path", ["block_radix", "grid_radix"])
 def test_keys_that_differ_in_few_bits(path: str, bits: int, largest: bool, rng: np.random.Generator) -> None:
-    """Keys differ in one range, in two with equal bits between, or between one lane and the others."""
+    """Keys differ in one range, in two with equal bits between, or between one lane and the others.
+
+    In a row alone, a few keys have any bits, and the others differ in few.
+    """
     device = emulator.get_device()
     for first, end in DIFFERING:
         rows = []
@@ -34,15 +37,21 @@ def test_keys_that_differ_in_few_bits(path: str, bits: int, largest: bool, rng: 
         of_lane = np.arange(3000) // (128 // bits) % 32
         for lanes in (of_lane == rng.integers(32), of_lane != rng.integers(32)):
             rows.append(rows[0] & ~np.uint64(mask) | lanes * np.uint64(mask & -mask))
-        x = np.stack(rows).astype(f"u{bits // 8}")
-        for k in (1, 40, 700):
-            options = Options(k, path=path, largest=largest)
-            assert path in possible_paths(x, options, device.limits)
-            check_top_k(device, x, options)
+        any_bits = rng.integers(0, 1 << 63, 3000, np.uint64) * np.uint64(2) & np.uint64((1 << bits) - 1)
+        mixed = np.where(rng.random(3000) < 0.02, any_bits, rows[0])
+        for x in (np.stack(rows), mixed[None]):
+            x = x.astype(f"u{bits // 8}")
+            for k in (1, 40, 700):
+                options = Options(k, path=path, largest=largest)
+                assert path in possible_paths(x, options, device.limits)
+                check_top_k(device, x, options)
 
 
 #: Distributions of a row's elements: a guess from a sample holds, or leaves too few or too many.
-SPREADS = ("normal", "half zeros", "few values", "ascending", "descending", "greatest where sampled")
+SPREADS = (
+    "normal", "half zeros", "few values", "ascending", "descending", "greatest where sampled",
+    "least where sampled", "one large value in every 64th place", "ids with few negatives",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("largest", [True, False], ids=["largest", "smallest"])
@@ -59,7 +68,7 @@ def test_a_floor_guessed_from_a_sample(
     values = DISTRIBUTIONS[spread](normal, uniform)
     if dtype == "float64" or dtype == "float32":
         values[rng.choice(row_length, 20, replace=False)] = np.nan
-    elif dtype == "int64":
+    elif dtype == "int64" and spread != "ids with few negatives":
         values = values * 2.0**40 + 2.0**50
     x = np.clip(values * 20, -128, 127) if dtype == "int8" else values
     x = np.concatenate([[0], x]).astype(dtype)[1:][None]

@@ -102,20 +102,27 @@ def test_no_row_of_a_hundred_takes_a_cpu_much_longer() -> None:
     assert max(read) < 1.5 * np.median(read)
 
 
+def keys_of(x: np.ndarray) -> np.ndarray:
+    """Unsigned numbers in the order of a row of signed or floating numbers of 32 or 64 bits."""
+    bits = x.view(f"u{x.itemsize}")
+    top = bits.dtype.type(1) << bits.dtype.type(8 * x.itemsize - 1)
+    return bits ^ np.where((bits & top != 0) & (x.dtype.kind == "f"), ~bits.dtype.type(0), top)
+
+
 def num_digits(x: np.ndarray, k: int, capacity: int) -> int:
-    """How many digits of 11 bits of the k-th 32-bit number of a row are searched until a list has room for
-    all candidates, or the first k are certain. From the second on, a digit begins where numbers differ.
+    """How many digits of 11 bits of the k-th number of a row are searched until a list has room for all
+    candidates, or the first k are certain. From the second on, a digit begins where the numbers differ: all
+    of the row, or if they have 64 bits, those counted for the digit before.
     """
-    wide = x.astype(np.uint64)
-    kth, differing = np.partition(wide, -k)[-k], int(np.bitwise_or.reduce(wide ^ wide[0]))
-    shift, digits = 32, 0
-    while True:
-        num_above = np.count_nonzero(wide >> shift > kth >> shift)
-        num_equal = np.count_nonzero(wide >> shift == kth >> shift)
-        if num_above + num_equal <= capacity or num_equal == k - num_above or shift == 0:
-            return digits
+    kth = np.partition(x, -k)[-k]
+    shift, digits, counted, num_above = 8 * x.itemsize, 0, x, 0
+    while counted.size + num_above > capacity and counted.size > k - num_above and shift > 0:
+        differing = int(np.bitwise_or.reduce(counted ^ counted[0] if x.itemsize == 8 else x ^ x[0]))
         shift, digits = max(shift - 11, 0), digits + 1
         shift = min(shift, (differing & ((1 << shift) - 1)).bit_length())
+        num_above = np.count_nonzero(x >> shift > kth >> shift)
+        counted = x[x >> shift == kth >> shift]
+    return digits
 
 
 def sampled_part(case: Case) -> float:
@@ -137,17 +144,28 @@ def fails(case: Case) -> bool:
 
     "same leading bits" has 252 values, with a thousand elements each.
     """
-    ties = case.distribution == "few values" or (case.distribution == "same leading bits" and case.k > 1000)
-    return ties or case.distribution == "greatest where sampled"
+    ties = case.distribution in ("few values", "NaN 95 %", "all equal")
+    ties |= case.distribution == "same leading bits" and case.k > 1000
+    differs = case.distribution in ("greatest where sampled", "one large value in every 64th place")
+    # The samples of two blocks see other places, too.
+    differs |= case.distribution == "least where sampled" and case.multiprocessors == 1
+    return ties or differs
 
 
 @pytest.mark.parametrize("case", [case for case in RECORDED if case.path == "grid_radix"], ids=str)
 def test_a_guess_that_holds_reads_once(case: Case) -> None:
-    """Row and sample are read once, in any order of elements. Threads repeat loads at the ends of parts."""
+    """Row and sample are read once, in any order of elements. Threads repeat loads at the ends of parts.
+
+    A guess fails without reading the row if too many elements of the sample tie. Where all of them are equal,
+    one digit tells so. The table has five decimals.
+    """
     part = sampled_part(case)
     assert 0 < part <= 1 / 4
     beyond = RECORDED[case] - part_of_results(case) - part
-    assert beyond > 2 if fails(case) else 1 <= beyond <= 1.002
+    if case.distribution == "all equal":
+        assert 1 < beyond < 1.05
+    else:
+        assert beyond > 2 if fails(case) else 1 - 1e-5 <= beyond <= 1.002
 
 
 @pytest.mark.parametrize("case", [case for case in RECORDED if case.path.endswith("_radix")], ids=str)
@@ -156,8 +174,7 @@ def test_radix_reads_once_for_each_digit_and_for_the_list(case: Case) -> None:
 
     Where a sample guesses a floor, the row may be read once more, and is not searched if the guess holds.
     """
-    bits = case.input().view(np.uint32)
-    keys = bits ^ np.where(bits >> 31, np.uint32(0xFFFFFFFF), np.uint32(0x80000000))
+    keys = keys_of(case.input())
     (launch,) = launches(plan_for(case.input(), case.options, case.limits))
     (capacity,) = (field.values[0] for field in launch.params.fields if field.name == "list_capacity")
     most, part = num_digits(keys[0], case.k, int(capacity)) + 1, sampled_part(case)
