@@ -131,6 +131,7 @@ _FILTERED = (
     ("float64", 131_072, 512),
     ("float32", 262_144, 2048),
 )
+#: Rows that a sample misleads about, or whose elements tie or differ in few bits.
 _ADVERSE = (
     "greatest where sampled",
     "least where sampled",

@@ -91,6 +91,7 @@ def descriptors() -> Iterator[GruDesc | StackDesc]:
 def plans(descriptor: GruDesc | StackDesc, limits: Limits) -> list[Plan]:
     """The plan; layers at once have none on a CPU, which runs them one after the other.
 
+    On a GPU, layers at once are planned for one with few multiprocessors, too.
     Where split products are chosen, the best of the other paths is planned as well, which other layers take,
     and products of operands rounded to TF32, as where that is allowed.
     """
