@@ -94,7 +94,7 @@ struct ResidentWeights {
     return kNumGates * kUnits * static_cast<int>(num_threads());
   }
 
-  // The thread's first quad of a chunk that is not in registers; the next ones are blockDim.x apart.
+  // The thread's first quad of a chunk that is not in registers; the next ones are num_threads() apart.
   __device__ __forceinline__ WeightQuad<Element>* chunk_quads(int m) const {
     if constexpr (!kHasOverflow) return stored + m * quads_per_chunk() + threadIdx.x;
     const int in_overflow = m - layer.params.num_stored_chunks;

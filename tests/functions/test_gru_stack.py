@@ -20,15 +20,14 @@ from cudml.operators.gru.operator import plan, stack_of
 from cudml.operators.gru.wave import takes_wave, wave_shape
 from cudml.plans import KernelLaunch
 from proof.oracle.gru import Weights
+from proof.sass.plan import HOPPER
 from tests.support import assert_identical, to_device, to_numpy
 from tests.support.function_arrays import DIRECTIONS, LAYOUTS, strided
 from tests.support.gru_runs import Options, assert_as_precise_as_numpy
 from tests.support.kernel_cases import gru_stack as descriptor
 
-#: A GPU of the size of an H200.
-LARGE = replace(
-    get_device("cpu").limits, warp_lanes=32, num_multiprocessors=132, shared_bytes_per_block=232448
-)
+#: An H200.
+LARGE = HOPPER.limits
 
 
 def stack(

@@ -62,11 +62,13 @@ def wave_shape(stack: Stack, limits: Limits) -> Shape | None:
     """
     if not 2 <= len(stack.layers) <= WAVE_MAX_LAYERS or stack.whole.num_directions > 1:
         return None
+    # A group has a block of each layer at least.
+    most_groups = min(stack.whole.batch_size, limits.resident_blocks // len(stack.layers))
     shapes = [
         shape
         for units in WAVE_REGISTER_CHUNKS
         if units <= WAVE_EARLY_UNITS or not is_early(limits)
-        for num_groups in range(1, stack.whole.batch_size + 1)
+        for num_groups in range(1, most_groups + 1)
         if (shape := _shape_of(stack, limits, num_groups, units)) is not None
     ]
     return min(shapes, key=lambda shape: wave_clocks(shape, stack), default=None)

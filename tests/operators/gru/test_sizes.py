@@ -1,7 +1,5 @@
 """GRU of every common hidden size and batch, by the path that an H200 takes, against the formulas."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -9,6 +7,7 @@ from cudml.devices import emulator
 from cudml.enums import DataType
 from cudml.operators.gru.operator import layer_of
 from cudml.operators.gru.paths import estimated_clocks
+from proof.sass.plan import HOPPER
 from tests.support.gru_runs import (
     MATRIX_PATHS,
     SINGLE_PATHS,
@@ -17,11 +16,7 @@ from tests.support.gru_runs import (
     random_layer,
     run_gru,
 )
-from tests.support.kernel_cases import GPU
 from tests.support.kernel_cases import gru as descriptor
-
-#: The size of an H200; as the emulator, with matrix instructions.
-LIMITS = replace(GPU, num_multiprocessors=132, shared_bytes_per_block=232448)
 
 HIDDEN = (1, 7, 31, 32, 33, 64, 65, 100, 112, 128, 129, 192, 256, 400, 512, 600, 700, 1000, 1024, 1536, 2048)
 BATCHES = (1, 3, 8, 17, 32, 128)
@@ -42,11 +37,11 @@ def test_every_hidden_size(
     kind = DataType.FLOAT32 if dtype is np.float32 else DataType.FLOAT16
     for batch in BATCHES:
         desc = descriptor(256, batch, 8, hidden, data_type=kind, linear_before_reset=linear_before_reset)
-        clocks = estimated_clocks(layer_of(desc), LIMITS)
+        clocks = estimated_clocks(layer_of(desc), HOPPER.limits)
         path = min(clocks, key=clocks.__getitem__)
         if path in (*MATRIX_PATHS, *SINGLE_PATHS) and batch * hidden**2 > MOST_MATRIX_PRODUCTS:
             continue
         arrays = random_layer(rng, (2, batch, 8, hidden), options, dtype=dtype)
         with emulator.schedule("forward", warp_lanes=32):
-            got = run_gru(emulator.get_device(), arrays, options, path=path, limits=LIMITS)
+            got = run_gru(emulator.get_device(), arrays, options, path=path, limits=HOPPER.limits)
         assert_as_precise_as_numpy(got, arrays, options)
