@@ -5,10 +5,13 @@
 // Chosen when: there are fewer rows than multiprocessors.
 #include "common/block_scan.cuh"
 #include "common/intrinsics.cuh"
+#include "common/lane_sum.cuh"
 #include "common/types.cuh"
 #include "common/wait.cuh"
+#include "top_k/bucket_rank.cuh"
 #include "top_k/counted_rank.cuh"
 #include "top_k/cut.cuh"
+#include "top_k/exchange.cuh"
 #include "top_k/gather.cuh"
 #include "top_k/list.cuh"
 #include "top_k/network_sort.cuh"
@@ -29,9 +32,8 @@ constexpr UInt32 kLoadsAhead = 4;
 template <class Word>
 constexpr UInt32 kListedLoads = sizeof(Word) == 1 ? 2 : kLoadsAhead;
 
-// Loads in flight of elements that are listed in order: as many loads of the next tile are in flight as well.
-template <class Word>
-constexpr UInt32 kOrderedLoads = sizeof(Word) <= 2 ? 2 : kLoadsAhead;
+// Loads in flight of elements that are listed in order; as many loads of the next tile are in flight as well.
+constexpr UInt32 kOrderedLoads = 2;
 
 // The largest number of digits of a word.
 template <class Word>
@@ -46,13 +48,17 @@ constexpr UInt32 kSampledLoads = 2;
 template <class Word>
 constexpr bool kSkipsInEachDigit = sizeof(Word) == 8;
 
+// Whether the elements that a guess leaves are exchanged: short keys that tie would fill single buckets.
+template <class Word>
+constexpr bool kExchanges = sizeof(Word) >= 4;
+
 // Elements of a list for each block that takes part in sorting it.
 constexpr UInt32 kSortedByBlock = 512;
 
 struct GridParams : TopKParams {
-  Int64 own_capacity;  // candidates that a block has room for; 0 without a guess
-  Int64
-      lists_in_order;  // whether a block lists its candidates in order of index; else it sorts them
+  Int64 own_capacity;     // candidates that a block has room for; 0 without a guess
+  Int64 ranked_capacity;  // elements that a block ranks at once after an exchange
+  Int64 lists_in_order;   // short keys: whether blocks list candidates in order, or sort them
 };
 
 // The state that the blocks of a row share in global memory, zero at first.
@@ -68,10 +74,32 @@ struct RowState {
   UInt64 row_zeros[kMaxDigits<Word>];
   UInt64 sample_ones[kSampleDigits];
   UInt64 sample_zeros[kSampleDigits];
+  UInt64 sample_largest;  // the largest key of the sample
   // Keeps the counters in their own cache lines.
-  UInt32 unused[56 - 4 * (kMaxDigits<Word> + kSampleDigits)];
+  UInt32 unused[54 - 4 * (kMaxDigits<Word> + kSampleDigits)];
   UInt32 bins[kMaxDigits<Word>][kNumBins];
   UInt32 sample_bins[kSampleDigits][kNumBins];  // a search after a guess that failed needs its own
+  UInt32 buckets[kNumBins];  // the number of elements in each bucket of an exchange
+};
+
+// The scratch of a row in global memory. Pointers are made where they are needed, because they would take
+// more registers than there are while a row is read.
+template <class Word>
+struct RowScratch {
+  UInt8* lists;
+  UInt32* counts;
+  Int64 capacity;
+  UInt32 row;
+  UInt32 num_blocks;
+
+  // One of the row's two lists.
+  __device__ __forceinline__ List<Word> list(int number) const {
+    return List<Word>::in(lists, capacity, 2 * static_cast<int>(row) + number);
+  }
+  // One count per digit of the sort for each block of the row.
+  __device__ __forceinline__ UInt32* block_counts() const {
+    return counts + static_cast<Int64>(row) * num_blocks * TileSort<Word, kThreads>::kBins;
+  }
 };
 
 using SelectShared = SelectStorage<kThreads>;
@@ -79,6 +107,7 @@ using SelectShared = SelectStorage<kThreads>;
 struct GridStorage {
   SelectShared select;
   Bins own_bins;
+  KeyBounds bounds;
   UInt32 list_begin;
   UInt32 row_length;
 };
@@ -230,6 +259,13 @@ __device__ __forceinline__ bool count_blocks(Counts& before, Counts& all, const 
   return true;
 }
 
+// The exchange of a row's candidates, in the storage of its search.
+template <class Word>
+__device__ __forceinline__ Exchange<Word, kThreads> exchange_of(const GridParams& params,
+                                                                GridStorage& shared) {
+  return {shared.select, shared.own_bins, static_cast<UInt32>(params.ranked_capacity)};
+}
+
 // Finds digits of the sample's element of rank `sample_rank`, until at most `most_sampled` of its elements
 // are at or above the floor that these digits make. Probably k of the row's elements, and few more, are.
 // Returns false if the wait for the other blocks gave up.
@@ -251,6 +287,7 @@ __device__ __forceinline__ bool guess_floor(Threshold<Word>& floor, UInt32 most_
   }
   floor = Threshold<Word>::start(row_barrier.num_blocks * kLoadsOfBlock * kPerLoad,
                                  static_cast<UInt32>(params.sample_rank));
+  Wide<Word> largest = 0;
 #pragma unroll 1
   for (int digit = 0; digit < kSampleDigits && !floor.fits(most_sampled) && !floor.is_exact();
        ++digit) {
@@ -262,12 +299,17 @@ __device__ __forceinline__ bool guess_floor(Threshold<Word>& floor, UInt32 most_
         const Word word = word_of<Word>(bytes[i / kPerLoad][0], i % kPerLoad);
         const Word key = ordering_key(word, params);
         look_at(seen, floor, key);
+        largest = max(largest, static_cast<Wide<Word>>(key));
         visit(key);
       }
     });
     const int seen_in = kSkipsInEachDigit<Word> ? digit : 0;
+    if (kExchanges<Word> && digit == 0) shared.bounds.template add<Word>(largest, 0);
     if (kMaySkipBits<Word> && (digit == 0 || kSkipsInEachDigit<Word>)) {
       share_bits(seen, state.sample_ones[seen_in], state.sample_zeros[seen_in], shared.select);
+    }
+    if (kExchanges<Word> && digit == 0 && threadIdx.x == 0) {
+      atomicMax(&state.sample_largest, UInt64{shared.bounds.template largest_of<Word>()});
     }
     if (!narrow_by_row(floor, state.sample_bins[digit], row_barrier, shared)) return false;
     // Elements outside the sample may have other values of the skipped bits, but any key can be a floor.
@@ -320,6 +362,75 @@ struct AtOrAbove {
   __device__ __forceinline__ bool is_equal(Word) const { return false; }
 };
 
+// As `list_candidates`, for many elements: a warp takes places for all of a tile at once, while the next
+// tile's loads are in flight.
+template <class Word>
+__device__ __forceinline__ UInt32 list_by_warps(const RowPart<Word>& part, const TopKParams& params,
+                                                const Threshold<Word>& floor,
+                                                const List<Word>& list, UInt32 room,
+                                                SelectShared& shared) {
+  constexpr UInt32 kPerLoad = RowPart<Word>::kPerLoad;
+  constexpr UInt32 kLoads = kLoadsAhead;
+  constexpr UInt32 kPerThread = kLoads * kPerLoad;
+  constexpr UInt32 kLoadDistance = kThreads * kPerLoad;
+  static_assert(kPerThread <= 32, "bits of a word for a thread");
+  const Word lowest = floor_of(floor);
+  const auto beside = AtOrAbove<Word>::of(lowest, params);
+  if (threadIdx.x == 0) shared.num_listed = 0;
+  __syncthreads();  // the counter is clear before anyone takes places
+  const UInt32 misaligned = static_cast<UInt32>(reinterpret_cast<UInt64>(part.elements) % 16);
+  const UInt32 head = min(part.length, (16 - misaligned) % 16 / static_cast<UInt32>(sizeof(Word)));
+  if (threadIdx.x < head) {
+    const Word key = ordering_key(part.elements[threadIdx.x], params);
+    if (key >= lowest) {
+      const UInt32 place = atomicAdd(&shared.num_listed, 1);
+      if (place < room) list.put(place, key, part.first_index + threadIdx.x);
+    }
+  }
+  const RowPart<Word> rest = part.stretch(head, part.length - head);
+  const UInt32 own_first = threadIdx.x * kPerLoad;
+  const UInt32 lane = threadIdx.x % kWarpSize;
+  uint4 next[kLoads];
+  load_apart<kLoadDistance>(rest, own_first, next);
+  for (UInt64 tile = 0; tile < rest.length; tile += kThreads * kPerThread) {
+    const UInt64 first = tile + own_first;
+    uint4 bytes[kLoads];
+#pragma unroll
+    for (UInt32 load = 0; load < kLoads; ++load) bytes[load] = next[load];
+    UInt32 left = 0;  // a bit for each element of the thread
+#pragma unroll
+    for (UInt32 i = 0; i < kPerThread; ++i) {
+      if (beside.is_above(word_of<Word>(bytes[i / kPerLoad], i % kPerLoad))) left |= 1u << i;
+    }
+    load_apart<kLoadDistance>(rest, first + kThreads * kPerThread, next);
+    if (tile + kThreads * kPerThread > rest.length) {
+#pragma unroll
+      for (UInt32 i = 0; i < kPerThread; ++i) {
+        const UInt64 place = first + i / kPerLoad * kLoadDistance + i % kPerLoad;
+        if (place >= rest.length) left &= ~(1u << i);
+      }
+    }
+    if (!__any_sync(kFullMask, left != 0)) continue;
+    const UInt32 num_here = __popc(left);
+    const UInt32 up_to_lane = sum_up_to_lane(num_here);
+    UInt32 place = 0;
+    if (lane == kWarpSize - 1) place = atomicAdd(&shared.num_listed, up_to_lane);
+    place = __shfl_sync(kFullMask, place, kWarpSize - 1);
+    if (place > room) break;  // the list is known to be full
+    place += up_to_lane - num_here;
+#pragma unroll 1
+    for (; left != 0; left &= left - 1) {
+      const UInt32 i = __ffs(static_cast<int>(left)) - 1;
+      const Word key = ordering_key(any_word_of_loads<Word>(bytes, i), params);
+      const UInt32 index = static_cast<UInt32>(first) + i / kPerLoad * kLoadDistance + i % kPerLoad;
+      if (place < room) list.put(place, key, rest.first_index + index);
+      ++place;
+    }
+  }
+  __syncthreads();  // all are listed before they are counted
+  return shared.num_listed;
+}
+
 // As `list_candidates`, but in order of index, for many elements: threads meet for each tile of the part. A
 // list that is full may lack elements.
 template <class Word>
@@ -330,23 +441,24 @@ __device__ __forceinline__ UInt32 list_candidates_in_order(const RowPart<Word>& 
                                                            SelectShared& shared) {
   const auto put = [&](UInt32 place, Word key, UInt32 index) { list.put(place, key, index); };
   // No barrier: threads meet when blocks exchange their counts, before the list is read.
-  return put_in_order<kOrderedLoads<Word>, false>(part, params,
-                                                  AtOrAbove<Word>::of(floor_of(floor), params), 0,
-                                                  {0, 0}, room, shared, put)
+  return put_in_order<kOrderedLoads, false>(part, params,
+                                            AtOrAbove<Word>::of(floor_of(floor), params), 0, {0, 0},
+                                            room, shared, put)
       .above;
 }
 
-// Lists the elements of the row that a guessed floor leaves, `count` of them. Elements that tie are in order
-// of index, unless pairs are compared. `seen` gets the bits of the listed keys. If the guess fails, because
-// fewer than k are left or more than there is room for, `count` is 0. A search that follows waits for a
-// digit, because the row is longer than its list; so all blocks have read `block_counts` before the search
-// writes there. Returns false if the wait for the other blocks gave up.
+// Lists the elements of the row that a guessed floor leaves, `count` of them. If they are sorted by digits,
+// either they are exchanged, or they are in order of index and `seen` gets the bits of their keys. If the
+// guess fails, because fewer than k are left, or more than there is room for in lists or a bucket, `count` is
+// 0. A search that follows waits for a digit, because the row is longer than its list; so all blocks have
+// read `block_counts` before the search writes there. Returns false if the wait for the other blocks gave up.
 template <class Word>
-__device__ __forceinline__ bool list_by_guess(UInt32& count, const RowPart<Word>& part,
-                                              const GridParams& params, RowState<Word>& state,
-                                              const List<Word>& list, BitsSeen<Word>& seen,
-                                              UInt32 block, UInt32* block_counts,
-                                              RowBarrier& row_barrier, GridStorage& shared) {
+__device__ __forceinline__ bool list_by_guess(UInt32& count, bool& is_exchanged,
+                                              const RowPart<Word>& part, const GridParams& params,
+                                              RowState<Word>& state,
+                                              const RowScratch<Word>& scratch, BitsSeen<Word>& seen,
+                                              UInt32 block, RowBarrier& row_barrier,
+                                              GridStorage& shared) {
   count = 0;
   const UInt32 rank = static_cast<UInt32>(params.sample_rank);
   const UInt32 most_sampled = rank + rank / 32 + 4;
@@ -358,28 +470,51 @@ __device__ __forceinline__ bool list_by_guess(UInt32& count, const RowPart<Word>
       List<Word>::in(reinterpret_cast<UInt8*>(&shared + 1), params.own_capacity, 0);
   const UInt32 room = static_cast<UInt32>(params.own_capacity);
   const bool by_digits = params.sort_mode == kByDigits;
-  const bool in_order = params.lists_in_order != 0;
-  const UInt32 num_own =
-      in_order ? list_candidates_in_order(part, params, floor, own_list, room, shared.select)
-               : list_candidates(part, params, floor, own_list, room, shared.select);
+  const bool exchanges = kExchanges<Word> && by_digits;
+  const bool in_order = !kExchanges<Word> && params.lists_in_order != 0;
+  UInt32 num_own;
+  if constexpr (kExchanges<Word>) {
+    num_own = exchanges ? list_by_warps(part, params, floor, own_list, room, shared.select)
+                        : list_candidates(part, params, floor, own_list, room, shared.select);
+  } else {
+    num_own = in_order
+                  ? list_candidates_in_order(part, params, floor, own_list, room, shared.select)
+                  : list_candidates(part, params, floor, own_list, room, shared.select);
+  }
+  const auto exchange = exchange_of<Word>(params, shared);
+  const auto buckets =
+      EvenBuckets<Word>::between(floor_of(floor), static_cast<Word>(state.sample_largest));
+  UInt16* const order = reinterpret_cast<UInt16*>(own_list.indices + params.own_capacity);
+  if (exchanges) {
+    exchange.take_places(buckets, own_list, min(num_own, room), state.buckets, order);
+  }
   Counts before;
   Counts all;
+  // A list in order that is full may lack elements.
   const Counts own = {num_own, num_own + (in_order ? 1 : 0) > room ? 1u : 0u};
-  if (!count_blocks(before, all, own, block, block_counts, row_barrier, shared)) return false;
+  if (!count_blocks(before, all, own, block, scratch.block_counts(), row_barrier, shared))
+    return false;
   if (all.equal != 0 || all.above < params.k || all.above > params.list_capacity) return true;
-  const List<Word> place = {list.keys + before.above, list.indices + before.above};
-  const auto put = [&](UInt32 rank, Word key, UInt32 index) {
-    place.put(rank, key, index);
-    seen.add(key);
-  };
-  // The sort by digits keeps the order of equal keys, and parts are in order of index.
-  if (by_digits && !in_order && num_own > 0 && num_own <= kThreads) {
-    rank_by_counting<Word, kThreads>(own_list, num_own, kThreads, num_own, put);
+  const List<Word> list = scratch.list(0);
+  if (exchanges) {
+    if (!exchange.sum_row(state.buckets)) return true;
+    exchange.move(buckets, own_list, num_own, order, list);
+    is_exchanged = true;
   } else {
-    if (by_digits && !in_order) sort_by_network<Word, kThreads>(own_list, num_own);
+    const auto put = [&](UInt32 rank, Word key, UInt32 index) {
+      list.put(before.above + rank, key, index);
+      seen.add(key);
+    };
+    // The sort by digits keeps the order of equal keys, and parts are in order of index.
+    const bool sorts = !kExchanges<Word> && by_digits && !in_order;
+    if (sorts && num_own > 0 && num_own <= kThreads) {
+      rank_by_counting<Word, kThreads>(own_list, num_own, kThreads, num_own, put);
+    } else {
+      if (sorts) sort_by_network<Word, kThreads>(own_list, num_own);
 #pragma unroll 4
-    for (UInt32 i = threadIdx.x; i < num_own; i += kThreads) {
-      put(i, own_list.keys[i], own_list.indices[i]);
+      for (UInt32 i = threadIdx.x; i < num_own; i += kThreads) {
+        put(i, own_list.keys[i], own_list.indices[i]);
+      }
     }
   }
   count = all.above;
@@ -392,10 +527,10 @@ __device__ __forceinline__ bool list_by_guess(UInt32& count, const RowPart<Word>
 template <class Word>
 __device__ __forceinline__ bool list_by_search(UInt32& count, UInt32 length,
                                                const RowPart<Word>& part, const TopKParams& params,
-                                               RowState<Word>& state, const List<Word>& list,
+                                               RowState<Word>& state,
+                                               const RowScratch<Word>& scratch,
                                                BitsSeen<Word>& seen, UInt32 block,
-                                               UInt32* block_counts, RowBarrier& row_barrier,
-                                               GridStorage& shared) {
+                                               RowBarrier& row_barrier, GridStorage& shared) {
   auto threshold = Threshold<Word>::start(length, static_cast<UInt32>(params.k));
   Counts own = {0, part.length};
   for (int digit = 0; !threshold.fits(params.list_capacity) && !threshold.is_exact(); ++digit) {
@@ -413,6 +548,7 @@ __device__ __forceinline__ bool list_by_search(UInt32& count, UInt32 length,
   const UInt32 num_equal = all_fit && !too_few ? threshold.num_equal : threshold.num_wanted;
   count = threshold.num_above + num_equal;
 
+  const List<Word> list = scratch.list(0);
   if (params.sort_mode != kByDigits && all_fit) {
     if (threadIdx.x == 0) {
       shared.list_begin = atomicAdd(&state.num_listed, own.above + own.equal);
@@ -423,7 +559,8 @@ __device__ __forceinline__ bool list_by_search(UInt32& count, UInt32 length,
   } else {
     Counts before;
     Counts all;
-    if (!count_blocks(before, all, own, block, block_counts, row_barrier, shared)) return false;
+    if (!count_blocks(before, all, own, block, scratch.block_counts(), row_barrier, shared))
+      return false;
     const Counts after = {before.above + own.above, before.equal + own.equal};
     put_all_in_order<RowPart<Word>::kLoadsAhead, false>(part, params, threshold, num_equal, before,
                                                         after, shared.select,
@@ -535,34 +672,18 @@ __device__ __forceinline__ bool sort_row_by_radix(List<Word>& from, List<Word> o
   const UInt32 begin = min(count, block * stretch);
   const Sort sort = {*reinterpret_cast<typename Sort::Storage*>(&shared + 1),
                      shared.select.warp_sums, begin, min(count, begin + stretch)};
-  // The digits of a single tile are counted as it is ranked; several tiles are read once more.
-  const UInt32 num_own = sort.end - sort.begin;
-  const bool is_one_tile = num_own <= Sort::kTile;
   for (int shift = 0; shift < 8 * static_cast<int>(sizeof(Word)); shift += Sort::kBits) {
     if ((varying >> shift & (Sort::kBins - 1)) == 0) continue;
-    typename Sort::Items items;
-    typename Sort::Ranks ranks;
     if (is_sorting) {
-      if (is_one_tile) {
-        sort.load_tile(items, from, sort.begin, num_own);
-        sort.rank_tile(ranks, items, shift, num_own);
-      } else {
-        sort.count_digits(from.keys, shift);
-      }
+      sort.count_digits(from.keys, shift);
       for (int digit = threadIdx.x; digit < Sort::kBins; digit += kThreads) {
-        const UInt32 num_with_digit =
-            is_one_tile ? sort.in_tile(digit, num_own) : sort.shared.places[digit];
-        store_relaxed(&block_counts[block * Sort::kBins + digit], num_with_digit);
+        store_relaxed(&block_counts[block * Sort::kBins + digit], sort.shared.places[digit]);
       }
     }
     if (!row_barrier.wait()) return false;
     if (is_sorting) {
       place_digits(sort, block_counts, num_blocks, block);
-      if (is_one_tile) {
-        sort.write_tile(items, ranks, other, shift, num_own);
-      } else {
-        sort.move(from, other, shift);
-      }
+      sort.move(from, other, shift);
     }
     if (!row_barrier.wait()) return false;
     const List<Word> moved = other;
@@ -570,6 +691,22 @@ __device__ __forceinline__ bool sort_row_by_radix(List<Word>& from, List<Word> o
     from = moved;
   }
   return true;
+}
+
+// Writes the listed element with this rank. The element of most keys is known without a load from any place
+// of the row.
+template <bool kIsRagged, class Word>
+__device__ __forceinline__ void write_listed(Word key, UInt32 listed,
+                                             const Word* __restrict__ input, Word* values,
+                                             void* indices, const TopKParams& params,
+                                             const RowStart& start, UInt32 length, Int64 rank) {
+  const UInt32 index = index_in_row(params, listed);
+  Word element;
+  if (element_of_key(element, key, params) && index == listed) {
+    write_element<kIsRagged>(element, index, length, values, indices, params, start, rank);
+  } else {
+    write_result<kIsRagged>(input, values, indices, params, start, length, rank, index);
+  }
 }
 
 template <class Word, bool kIsRagged = false>
@@ -583,12 +720,10 @@ __global__ void __launch_bounds__(kThreads, 1)
   const UInt32 block = blockIdx.x % num_blocks;
   RowState<Word>& state = reinterpret_cast<RowState<Word>*>(states)[row];
   RowBarrier row_barrier = {&state.num_arrived, num_blocks, 0, {report}};
+  if (threadIdx.x == 0) shared.bounds = {0, 0};  // threads meet before they add a sample's keys
   const RowStart start = row_start(params, row);
   const Int64 capacity = params.list_capacity;
-  // One count per digit of the sort for each block of the row.
-  UInt32* row_counts =
-      counts + static_cast<Int64>(row) * num_blocks * TileSort<Word, kThreads>::kBins;
-  const List<Word> list = List<Word>::in(lists, capacity, 2 * static_cast<int>(row));
+  const RowScratch<Word> scratch = {lists, counts, capacity, row, num_blocks};
 
   const Int64 length = shared_row_length<kIsRagged>(lengths, params, start, state, shared);
   // A stretch is a whole number of vector loads, so that all stretches are aligned like the row.
@@ -600,47 +735,46 @@ __global__ void __launch_bounds__(kThreads, 1)
                               static_cast<UInt32>(begin)};
 
   UInt32 count = 0;
+  bool is_exchanged = false;
   BitsSeen<Word> seen;
   if (!kIsRagged && params.sample_rank > 0 &&
-      !list_by_guess(count, part, params, state, list, seen, block, row_counts, row_barrier,
+      !list_by_guess(count, is_exchanged, part, params, state, scratch, seen, block, row_barrier,
                      shared)) {
     return;
   }
-  if (count == 0 && !list_by_search(count, static_cast<UInt32>(length), part, params, state, list,
-                                    seen, block, row_counts, row_barrier, shared)) {
+  if (count == 0 && !list_by_search(count, static_cast<UInt32>(length), part, params, state,
+                                    scratch, seen, block, row_barrier, shared)) {
     return;
   }
-  if (params.sort_mode == kByDigits) {
+  if (params.sort_mode == kByDigits && !is_exchanged) {
     share_bits(seen, state.varying_ones, state.varying_zeros, shared.select);
   }
   if (!row_barrier.wait()) return;
 
-  if (params.sort_mode != kByDigits) {
+  const List<Word> list = scratch.list(0);
+  if (kExchanges<Word> && is_exchanged) {
+    const auto write = [&](UInt32 rank, Word key, UInt32 listed) {
+      write_listed<kIsRagged>(key, listed, input, values, indices, params, start,
+                              static_cast<UInt32>(length), rank);
+    };
+    exchange_of<Word>(params, shared)
+        .rank(list, count, static_cast<UInt32>(params.k), block, num_blocks,
+              reinterpret_cast<UInt8*>(&shared + 1), shared.bounds, write);
+  } else if (params.sort_mode != kByDigits) {
     const List<Word> copy = List<Word>::in(reinterpret_cast<UInt8*>(&shared + 1), capacity, 0);
     write_by_counting<kIsRagged>(input, values, indices, params, start, static_cast<UInt32>(length),
                                  list, copy, count, block);
   } else {
     List<Word> sorted = list;
-    // Made here: one pointer more while rows of bytes are read would take more registers than there are.
-    const List<Word> other_list = List<Word>::in(lists, capacity, 2 * static_cast<int>(row) + 1);
     const UInt64 varying = state.varying_ones & state.varying_zeros;
-    if (!sort_row_by_radix(sorted, other_list, count, varying, block, row_counts, row_barrier,
-                           shared)) {
+    if (!sort_row_by_radix(sorted, scratch.list(1), count, varying, block, scratch.block_counts(),
+                           row_barrier, shared)) {
       return;
     }
     for (Int64 rank = static_cast<Int64>(block) * kThreads + threadIdx.x; rank < params.k;
          rank += static_cast<Int64>(num_blocks) * kThreads) {
-      const UInt32 listed = sorted.indices[rank];
-      const UInt32 index = index_in_row(params, listed);
-      Word element;
-      // The element of most keys is known without a load from any place of the row.
-      if (element_of_key(element, sorted.keys[rank], params) && index == listed) {
-        write_element<kIsRagged>(element, index, static_cast<UInt32>(length), values, indices,
-                                 params, start, rank);
-      } else {
-        write_result<kIsRagged>(input, values, indices, params, start, static_cast<UInt32>(length),
-                                rank, index);
-      }
+      write_listed<kIsRagged>(sorted.keys[rank], sorted.indices[rank], input, values, indices,
+                              params, start, static_cast<UInt32>(length), rank);
     }
   }
 }

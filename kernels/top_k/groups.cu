@@ -352,8 +352,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const UInt32 most = static_cast<UInt32>(capacity);
   UInt8* storage = reinterpret_cast<UInt8*>(&shared + 1);
   const List<Word> list = List<Word>::in(storage, capacity, 0);
-  UInt32* places = list.indices + capacity;
-  UInt32* chosen = places + capacity;
+  UInt32* chosen = list.indices + capacity;
   Word* keys = reinterpret_cast<Word*>(chosen + params.max_groups);
 
   // Groups with elements of the row, at least one. The length of a ragged row may be 0.
@@ -370,7 +369,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     __syncthreads();  // the list is complete before it is read
   }
   rank_by_buckets<Word, kThreads>(
-      list, places, count, k, shared.select, shared.bounds, [&](UInt32 rank, Word, UInt32 index) {
+      list, list, count, k, shared.select, shared.bounds, [&](UInt32 rank, Word, UInt32 index) {
         write_result<kIsRagged>(input, values, indices, params, start, row.length, rank,
                                 index_in_row(params, index));
       });

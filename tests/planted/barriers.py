@@ -131,11 +131,17 @@ _CASES = {
         "different values filtered by several blocks",
     ),
     "top_k/bucket_rank.cuh": (
+        "grid radix, an exchange of few",
         "groups, ascending",
         "groups, many results that tie",
         "groups of ragged rows",
         "ragged rows with few elements, by groups of neighbours",
         "groups of neighbours",
+    ),
+    "top_k/exchange.cuh": (
+        "grid radix, an exchange of many",
+        "grid radix, an exchange of wide keys",
+        "grid radix, a guess in ascending order",
     ),
     "top_k/gather.cuh": (
         "block radix",
@@ -152,6 +158,7 @@ _CASES = {
         "grid radix, many ties",
         "grid radix, a guess",
         "grid radix, a guess and more results",
+        "grid radix, an exchange of many",
         "grid radix, lists of several tiles",
         "ragged rows, grid radix",
     ),

@@ -689,11 +689,33 @@ DEFECTS = {
         ("grid radix, a guess without room",),
         f"{UNWRITTEN}|{BOUNDS}|{WRONG}",
     ),
-    "candidates that tie are not in order": Defect(
-        "kernels/top_k/grid_radix.cu",
-        "if (by_digits && !in_order) sort_by_network<Word, kThreads>(own_list, num_own);",
-        "",
-        ("grid radix, a guess in ascending order",),
+    "a bucket's places are taken without an atomic": Defect(
+        "kernels/top_k/exchange.cuh",
+        "select.bins[bucket] = atomicAdd(&row_buckets[bucket], num_own) - before;",
+        """select.bins[bucket] = row_buckets[bucket] - before;
+          row_buckets[bucket] += num_own;""",
+        ("grid radix, an exchange of few",),
+        f"{UNWRITTEN}|{BOUNDS}|{WRONG}|{RACE}",
+    ),
+    "blocks exchange elements in their own order": Defect(
+        "kernels/top_k/exchange.cuh",
+        "const UInt32 i = order[place];",
+        "const UInt32 i = place;",
+        ("grid radix, an exchange of many",),
+        f"{UNWRITTEN}|{WRONG}|{RACE}",
+    ),
+    "buckets that are too full are ranked": Defect(
+        "kernels/top_k/exchange.cuh",
+        "__syncthreads_or(fullest > most ? 1 : 0) == 0",
+        "__syncthreads_or(0) == 0",
+        ("grid radix, buckets that are too full",),
+        f"{UNWRITTEN}|{BOUNDS}|{WRONG}|{HANGS}",
+    ),
+    "keys above the sampled ones are in the last bucket": Defect(
+        "kernels/top_k/bucket_rank.cuh",
+        "const UInt64 distance = key < top ? top - key : 0;",
+        "const UInt64 distance = top - key;",
+        ("grid radix, an exchange of many", "grid radix, an exchange of wide keys"),
         WRONG,
     ),
     "a tile's elements are not in order of loads": Defect(
@@ -705,10 +727,10 @@ DEFECTS = {
     ),
     "bits of listed keys are not seen": Defect(
         "kernels/top_k/grid_radix.cu",
-        """    place.put(rank, key, index);
-    seen.add(key);""",
-        "    place.put(rank, key, index);",
-        ("grid radix, a guess in order", "grid radix, a guess and more results"),
+        """list.put(before.above + rank, key, index);
+      seen.add(key);""",
+        "list.put(before.above + rank, key, index);",
+        ("grid radix, a guess in order",),
         WRONG,
     ),
     "elements of keys that several have are not read": Defect(

@@ -45,10 +45,10 @@ class Case:
 
     `content` says what an input is full of: "few" different values, so that many tie, or "few but one",
     "any" bits, or values in "ascending" or "descending" order, in ascending "steps" or "pairs" that are far
-    apart, or all "equal", or "close" but for one, or "in threes" that differ in the lowest bits; the greatest
-    may be "in every eighth load" of 16 bytes. A GRU has normal numbers instead. `length` is the length of
-    every sequence, None for random ones. Tensors begin `skew` elements after the start of a sector. Only the
-    plans of a GRU depend on `flags`.
+    apart, or all "equal", or "close" but for one, or "close but for some", or "in threes" that differ in the
+    lowest bits; the greatest may be "in every eighth load" of 16 bytes. A GRU has normal numbers instead.
+    `length` is the length of every sequence, None for random ones. Tensors begin `skew` elements after the
+    start of a sector. Only the plans of a GRU depend on `flags`.
     """
 
     descriptor: Any
@@ -199,6 +199,11 @@ def _content(tensor: TensorDesc, name: str, case: Case, rng: np.random.Generator
     if case.content == "close":
         numbers = np.arange(count).astype(f"u{item}")
         numbers[count // 3] = np.iinfo(numbers.dtype).max
+        return numbers
+    if case.content == "close but for some":
+        # Every eighth load of 16 bytes has one of them, or none.
+        numbers = rng.permutation(count).astype(f"u{item}")
+        numbers[:: 128 * 16 // item] |= np.uint64(1 << (8 * item - 1)).astype(numbers.dtype)
         return numbers
     if case.content == "in threes":
         place = np.arange(count)

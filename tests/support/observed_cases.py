@@ -197,8 +197,19 @@ CASES = {
         top_k((1, 66_001), 500, HALF), "grid_radix", TWO, "any", skew=1
     ),
     "grid radix, a guess and more results": Case(top_k((1, 33_000), 280), "grid_radix", TWO, "any"),
-    # All candidates are in the last part, more than a block ranks by counting.
+    # All candidates are in the last part.
     "grid radix, a guess in ascending order": Case(top_k((1, 75_500), 600), "grid_radix", FOUR, "pairs"),
+    "grid radix, an exchange of wide keys": Case(top_k((1, 33_000), 3000, LONG), "grid_radix", TWO, "any"),
+    "grid radix, an exchange of few": Case(
+        top_k((1, 131_100), 520), "grid_radix", replace(GPU, num_multiprocessors=8), "any"
+    ),
+    # A block ranks its elements in two parts.
+    "grid radix, an exchange of many": Case(
+        top_k((1, 66_001), 9000), "grid_radix", replace(TWO, shared_bytes_per_block=1 << 17), "any", skew=1
+    ),
+    "grid radix, buckets that are too full": Case(
+        top_k((1, 66_000), 9000), "grid_radix", FOUR, "close but for some"
+    ),
     "grid radix, a guess in order": Case(top_k((1, 66_000), 1500, HALF), "grid_radix", TWO, "any"),
     "grid radix, a guess of bytes in order": Case(
         top_k((1, 140_001), 3000, BYTE), "grid_radix", TWO, "any", skew=1

@@ -61,7 +61,7 @@ def _shape(selection: Selection) -> _Shape:
     groups = chunks * WARP_LANES // lanes
     max_groups = min(round_up(k + max(int(_SLACK_PART * k), _MIN_SLACK), 8), round_up(groups, 8))
     max_listed = min(max(_MIN_LISTED, 1 << (2 * k - 1).bit_length()), _MAX_LISTED)
-    list_bytes = max_listed * (size + 8) + 4 * max_groups + groups * size
+    list_bytes = max_listed * (size + 4) + 4 * max_groups + groups * size
     return _Shape(lanes, chunks, groups, max_groups, max_listed, _STORAGE_BYTES + list_bytes)
 
 

@@ -39,10 +39,11 @@ _NETWORK_CAPACITY = 4 * _BLOCK_THREADS
 _GRID_THREADS = 512
 _SAMPLE_DIGITS = 3
 _SAMPLED_LOADS = 2
-_GRID_STORAGE_BYTES = round_up(select_storage_bytes(_GRID_THREADS) + 4 * (NUM_BINS + 2), 8)
+_GRID_STORAGE_BYTES = round_up(select_storage_bytes(_GRID_THREADS) + 4 * (NUM_BINS + 6), 8)
+_MOST_RANKED = 8 * _GRID_THREADS
 
 #: `GridParams` of kernels/top_k/grid_radix.cu.
-_GRID_PARAMS = ParamStruct(*TOP_K_MEMBERS, "Int64 own_capacity, lists_in_order")
+_GRID_PARAMS = ParamStruct(*TOP_K_MEMBERS, "Int64 own_capacity, ranked_capacity, lists_in_order")
 
 # kernels/top_k/tile_sort.cuh
 SORT_BINS = 256
@@ -72,7 +73,8 @@ _LOADS_PER_SAMPLED = 4
 #: (estimate).
 _OWN_PERCENT = 150
 
-#: Results for each block above which blocks list their candidates in order, tile by tile, instead of sorting
+
+#: Results for each block above which blocks list short candidates in order, tile by tile, instead of sorting
 #: them by a network. Predicted 126 us in order and 114 by a network for 625 results of each of 16 blocks, 65
 #: and 67 for 757 of each of 132, and 68 and 81 for 1515 (machine code).
 _RESULTS_IN_ORDER = 700
@@ -149,7 +151,7 @@ def _blocks_per_row(selection: Selection, limits: Limits) -> int:
 class _Guess(NamedTuple):
     """The rank of the floor in a sample, and the most candidates of a row and of a block.
 
-    If `lists_in_order`, a block lists its candidates in order; else it sorts them afterwards.
+    If `lists_in_order`, a block lists its candidates in order; else it may sort them afterwards.
     """
 
     rank: int = 0
@@ -176,17 +178,34 @@ def _guess(selection: Selection, limits: Limits) -> _Guess | None:
     by_counting = _counts_pairs(selection, limits)
     if by_counting and candidates > _counted_capacity(selection, limits):
         return None
-    fitting = (limits.shared_bytes_per_block - _GRID_STORAGE_BYTES) // selection.pair_bytes
-    share = ceil_div(candidates, blocks)
-    lists_in_order = not by_counting and selection.k > _RESULTS_IN_ORDER * blocks
-    if lists_in_order:
-        # A full list may lack candidates.
-        own_capacity = min(round_up(candidates + 1, 8), fitting & -8)
-    else:
+    fitting = (limits.shared_bytes_per_block - _GRID_STORAGE_BYTES) // _own_bytes(selection)
+    sorts = not by_counting and not _exchanges(selection)
+    lists_in_order = sorts and selection.k > _RESULTS_IN_ORDER * blocks
+    if sorts and not lists_in_order:
         # A network pads a block's candidates to a power of two.
         own_capacity = min(1 << (candidates - 1).bit_length(), 1 << (fitting.bit_length() - 1))
-    fits = min(candidates, share * _OWN_PERCENT // 100) <= own_capacity
+    else:
+        # A full list in order may lack candidates.
+        own_capacity = min(round_up(candidates + 1, 8), fitting & -8)
+    even_share = ceil_div(candidates, blocks)
+    fits = min(candidates, even_share * _OWN_PERCENT // 100) <= own_capacity
     return _Guess(rank, candidates, own_capacity, lists_in_order) if fits else None
+
+
+def _exchanges(selection: Selection) -> bool:
+    """Whether blocks exchange candidates instead of sorting them: short keys that tie would fill a bucket."""
+    return selection.element.size >= 4
+
+
+def _ranked_capacity(selection: Selection, limits: Limits) -> int:
+    """How many exchanged elements a block ranks at once: a power of two, for a network."""
+    fitting = (limits.shared_bytes_per_block - _GRID_STORAGE_BYTES) // selection.pair_bytes
+    return min(_MOST_RANKED, 1 << (fitting.bit_length() - 1))
+
+
+def _own_bytes(selection: Selection) -> int:
+    """Shared storage for a candidate of a block: key and index, and for an exchange its number in 16 bits."""
+    return selection.pair_bytes + (2 if _exchanges(selection) else 0)
 
 
 def _tile_bytes(selection: Selection) -> int:
@@ -205,10 +224,13 @@ def grid_radix(selection: Selection, limits: Limits) -> Steps:
         capacity = _ordered_capacity(selection)
     guess = _guess(selection, limits) or _Guess()
     capacity = max(capacity, guess.row_capacity)
-    own_bytes, tile_bytes = guess.own_capacity * selection.pair_bytes, _tile_bytes(selection)
-    list_bytes = max(capacity * selection.pair_bytes if by_counting else tile_bytes, own_bytes)
+    own_bytes, tile_bytes = guess.own_capacity * _own_bytes(selection), _tile_bytes(selection)
+    ranked_capacity = _ranked_capacity(selection, limits)
+    ranked_bytes = ranked_capacity * selection.pair_bytes
+    sort_bytes = capacity * selection.pair_bytes if by_counting else max(tile_bytes, ranked_bytes)
+    list_bytes = max(sort_bytes, own_bytes)
     num_digits = ceil_div(selection.element.bits, DIGIT_BITS)
-    row_state_bytes = 4 * (64 + (num_digits + _SAMPLE_DIGITS) * NUM_BINS)
+    row_state_bytes = 4 * (64 + (num_digits + _SAMPLE_DIGITS + 1) * NUM_BINS)
     state_bytes = selection.num_rows * row_state_bytes
     launch = KernelLaunch(
         source="top_k/grid_radix.cu",
@@ -226,6 +248,7 @@ def grid_radix(selection: Selection, limits: Limits) -> Steps:
             sample_rank=guess.rank,
             more={
                 "own_capacity": guess.own_capacity,
+                "ranked_capacity": ranked_capacity,
                 "lists_in_order": guess.lists_in_order,
             },
         ),
@@ -240,6 +263,8 @@ def grid_radix(selection: Selection, limits: Limits) -> Steps:
             (f"sizeof(TileSort<{selection.word}, kThreads>::Storage)", tile_bytes),
             ("kByCounting", BY_COUNTING),
             ("kSampledLoads", _SAMPLED_LOADS),
+            (f"kExchanges<{selection.word}>", int(_exchanges(selection))),
+            ("kRankedPerThread * kThreads", _MOST_RANKED),
         ),
     )
     workspaces = (

@@ -6,10 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import cudml
 from bench.traffic import DISTRIBUTIONS
 from cudml.devices import emulator
 from cudml.enums import DataType
 from cudml.operators.top_k import operator
+from cudml.operators.top_k.rows import BY_COUNTING, BY_DIGITS
 from tests.support.kernel_cases import GPU, top_k
 from tests.support.top_k_runs import Options, check_top_k, launches, plan_for, possible_paths
 
@@ -60,7 +62,7 @@ SPREADS = (
 def test_a_floor_guessed_from_a_sample(
     spread: str, dtype: str, largest: bool, rng: np.random.Generator
 ) -> None:
-    """Rows with NaNs, sorted by comparing pairs or by digits; few candidates, or many in order."""
+    """Rows with NaNs; few candidates, whose pairs are compared, or more, which are exchanged or sorted."""
     limits = replace(GPU, num_multiprocessors=2)
     # A part has eight loads for one of the sample, and begins anywhere in a load.
     row_length = 8 * 1024 * 2 * 16 // np.dtype(dtype).itemsize - 40
@@ -76,8 +78,32 @@ def test_a_floor_guessed_from_a_sample(
         options = Options(k, path="grid_radix", largest=largest)
         (launch,) = launches(plan_for(x, options, limits))
         assert launch.params.values["sample_rank"] > 0
-        assert launch.params.values["lists_in_order"] == (k == 1500)
+        assert (launch.params.values["sort_mode"] == BY_COUNTING) == (k == 60)
         check_top_k(emulator.get_device(), x, options, limits)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_candidates_are_exchanged_unless_a_bucket_is_too_full(dtype: str, rng: np.random.Generator) -> None:
+    """Blocks rank elements that differ, or tie. A row with a bucket that is too full is searched."""
+    limits = replace(GPU, num_multiprocessors=4, shared_bytes_per_block=1 << 17)
+    num_loads = 4 * 1024 * 8
+    row_length = num_loads * 16 // np.dtype(dtype).itemsize
+    # Floating-point numbers of one power of two, whose keys are as far apart as they are.
+    different = (1 << 20) + rng.permutation(row_length)
+    far_above = np.where(np.arange(row_length) % 512 == 0, 1 << 30, 0)
+    rows = {
+        "different": different,
+        "in tens": different // 10,
+        "in heaps of 100": different // 100,
+        "beside some far above": different + far_above,
+    }
+    options = Options(12_000, path="grid_radix")
+    for which, row in rows.items():
+        x = row.astype(dtype)[None]
+        with cudml.emulator_report() as report:
+            check_top_k(emulator.get_device(), x, options, limits)
+        reads = report.total("input_tensor").bytes_read / x.nbytes
+        assert reads > 2 if which == "beside some far above" else reads < 1.2, which
 
 
 def test_rows_whose_floor_is_not_guessed() -> None:
@@ -122,9 +148,7 @@ def test_every_element_of_16_bits(dtype: str, largest: bool, rng: np.random.Gene
 
 @pytest.mark.parametrize("length_offset", [-40, 0, 1, 4000])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "int64"])
-def test_lists_in_order_of_parts_of_any_length(
-    dtype: str, length_offset: int, rng: np.random.Generator
-) -> None:
+def test_lists_of_parts_of_any_length(dtype: str, length_offset: int, rng: np.random.Generator) -> None:
     """A part's last tile may be short, and begin anywhere in a load; it lists many elements, or few."""
     limits = replace(GPU, num_multiprocessors=2)
     row_length = 8 * 1024 * 2 * 16 // np.dtype(dtype).itemsize + length_offset
@@ -134,5 +158,7 @@ def test_lists_in_order_of_parts_of_any_length(
     x = (-np.ceil(distances)).astype(dtype)[1:][None]
     options = Options(row_length // 8, path="grid_radix")
     (launch,) = launches(plan_for(x, options, limits))
-    assert launch.params.values["lists_in_order"]
+    assert launch.params.values["sample_rank"] > 0
+    assert launch.params.values["sort_mode"] == BY_DIGITS
+    assert launch.params.values["lists_in_order"] == (dtype in ("float16", "int8"))
     check_top_k(emulator.get_device(), x, options, limits)
