@@ -183,7 +183,7 @@ DEFECTS = {
         _GRIDS,
         "2 * rows * state_bytes * round_up(layer.hidden_size, load_states)",
         "2 * rows * state_bytes * round_up(layer.hidden_size, load_states) - 4",
-        ("gru by matrix instructions, full sequences",),
+        ("gru on a grid, full sequences",),
         BOUNDS,
     ),
     "states four bytes short": Defect(

@@ -73,7 +73,6 @@ _LOADS_PER_SAMPLED = 4
 #: (estimate).
 _OWN_PERCENT = 150
 
-
 #: Results for each block above which blocks list short candidates in order, tile by tile, instead of sorting
 #: them by a network. Predicted 126 us in order and 114 by a network for 625 results of each of 16 blocks, 65
 #: and 67 for 757 of each of 132, and 68 and 81 for 1515 (machine code).
