@@ -101,8 +101,8 @@ constexpr UInt32 kMaxCountedBucket = 64;
 // Most elements of a list for each thread.
 constexpr UInt32 kRankedPerThread = 8;
 
-// Calls write(rank, key, index) for the first k of `count` elements of `from`, which may be `list`. This is in
-// shared storage, with room for the power of two from `count` on, and gets the elements in order of buckets.
+// Calls write(rank, key, index) for the first k of `count` elements of `from`, which may be `list`. The list
+// is in shared storage, with room for the power of two from `count` on, and gets the elements by bucket.
 template <class Word, int kThreads, class Write>
 __device__ __forceinline__ void rank_by_buckets(const List<Word>& from, const List<Word>& list,
                                                 UInt32 count, UInt32 k,

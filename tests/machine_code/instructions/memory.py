@@ -292,6 +292,12 @@ ATOMICS = {
         operator.or_,
         "REDG.E.OR.64.STRONG.GPU",
     ),
+    "red.max, 64 bits": Snippet(
+        "u64 u64 -> u64",
+        "pr[i] = b; atomicMax((unsigned long long*)pr + i, a); r = *(volatile uint64_t*)(pr + i);",
+        np.maximum,
+        "REDG.E.MAX.64.STRONG.GPU",
+    ),
     "tickets": Snippet(
         "u32 -> u32",
         "__shared__ uint32_t next; if (threadIdx.x == 0) next = 0; __syncthreads();"
