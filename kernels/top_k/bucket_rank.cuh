@@ -1,5 +1,5 @@
-// The rank of each element of a list in shared storage. Keys are divided into buckets of equal width between
-// the least and the largest key; within a bucket, ranks are found by counting.
+// The rank of each element of a list. Keys are divided into buckets of equal width between the least and the
+// largest key; within a bucket, ranks are found by counting.
 #pragma once
 
 #include "common/block_scan.cuh"

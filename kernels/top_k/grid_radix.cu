@@ -1,5 +1,5 @@
 // Computes: the top k of a few long rows.
-// Idea: a floor from a sample leaves few elements; if it fails, blocks add up histograms of digits.
+// Idea: a sample's floor leaves few elements, which blocks exchange; else they add up histograms.
 // Ownership: block b of a row owns its b-th stretch; a counter in global memory synchronises them.
 // Requires: a cooperative launch, blocks_per_row blocks and two lists per row, `states` zeroed.
 // Chosen when: there are fewer rows than multiprocessors.
