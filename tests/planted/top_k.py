@@ -689,6 +689,13 @@ DEFECTS = {
         ("grid radix, a guess without room",),
         f"{UNWRITTEN}|{BOUNDS}|{WRONG}",
     ),
+    "candidates that tie are not in order": Defect(
+        "kernels/top_k/grid_radix.cu",
+        "if (sorts) sort_by_network<Word, kThreads>(own_list, num_own);",
+        "",
+        ("grid radix, a guess of short keys in ascending order",),
+        WRONG,
+    ),
     "a bucket's places are taken without an atomic": Defect(
         "kernels/top_k/exchange.cuh",
         "select.bins[bucket] = atomicAdd(&row_buckets[bucket], num_own) - before;",

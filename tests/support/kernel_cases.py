@@ -201,7 +201,7 @@ def _content(tensor: TensorDesc, name: str, case: Case, rng: np.random.Generator
         numbers[count // 3] = np.iinfo(numbers.dtype).max
         return numbers
     if case.content == "close but for some":
-        # Every eighth load of 16 bytes has one of them, or none.
+        # In every 128th load of 16 bytes, so that a sample of every eighth load has them.
         numbers = rng.permutation(count).astype(f"u{item}")
         numbers[:: 128 * 16 // item] |= np.uint64(1 << (8 * item - 1)).astype(numbers.dtype)
         return numbers

@@ -210,6 +210,10 @@ CASES = {
     "grid radix, buckets that are too full": Case(
         top_k((1, 66_000), 9000), "grid_radix", FOUR, "close but for some"
     ),
+    # All candidates are in the last part, more than a block ranks by counting.
+    "grid radix, a guess of short keys in ascending order": Case(
+        top_k((1, 131_072), 600, HALF), "grid_radix", FOUR, "pairs"
+    ),
     "grid radix, a guess in order": Case(top_k((1, 66_000), 1500, HALF), "grid_radix", TWO, "any"),
     "grid radix, a guess of bytes in order": Case(
         top_k((1, 140_001), 3000, BYTE), "grid_radix", TWO, "any", skew=1

@@ -156,15 +156,15 @@ def _blocks_per_row(selection: Selection, limits: Limits) -> int:
     return min(limits.resident_blocks // selection.num_rows, most_blocks)
 
 
-def _sampled_loads(selection: Selection, limits: Limits) -> int:
-    """How many loads a sample of a row has."""
-    return _blocks_per_row(selection, limits) * _SAMPLED_LOADS * _GRID_THREADS
+def _sample_length(selection: Selection, limits: Limits) -> int:
+    """The number of elements in a sample of a row."""
+    loads = _blocks_per_row(selection, limits) * _SAMPLED_LOADS * _GRID_THREADS
+    return loads * (VECTOR_BYTES // selection.element.size)
 
 
 def _is_sampled(selection: Selection, limits: Limits) -> bool:
     """Whether elements lie side by side in a row of known length, several times as long as a sample."""
-    sampled = _sampled_loads(selection, limits) * (VECTOR_BYTES // selection.element.size)
-    is_long = selection.row_length >= _LOADS_PER_SAMPLED * sampled
+    is_long = selection.row_length >= _LOADS_PER_SAMPLED * _sample_length(selection, limits)
     return is_long and selection.lengths is None and selection.axis_strides[0] == 1
 
 
@@ -188,9 +188,8 @@ def _guess(selection: Selection, limits: Limits) -> _Guess | None:
     if not _is_sampled(selection, limits):
         return None
     blocks, per_load = _blocks_per_row(selection, limits), VECTOR_BYTES // selection.element.size
-    loads = _sampled_loads(selection, limits)
-    sampled = loads * per_load
-    rank = rank_in_sample(selection.k, per_load, selection.row_length, loads)
+    sampled = _sample_length(selection, limits)
+    rank = rank_in_sample(selection.k, per_load, selection.row_length, sampled // per_load)
     # `most_sampled` of the kernel plus four standard deviations, scaled from the sample to the row.
     most = rank + rank // 32 + 4
     candidates = round_up(ceil_div((most + 4 * isqrt(most)) * selection.row_length, sampled), 8)
