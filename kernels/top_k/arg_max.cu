@@ -38,8 +38,7 @@ struct LaneSearch {
       : part(part), params(params), lane(lane), head(0), num_loads(0), key(0), place(kNowhere) {
     held_load = kNowhere;
     if (part.stride == 1) {
-      const UInt32 past = static_cast<UInt32>(reinterpret_cast<UInt64>(part.elements) % 16);
-      head = min(part.length, (16 - past) % 16 / static_cast<UInt32>(sizeof(Word)));
+      head = part.num_before_vectors();
       num_loads = (part.length - head) / kPerLoad;
     }
     for (UInt32 load = lane; load < num_loads; load += kAhead * kLanes) look_at_batch(load);

@@ -80,9 +80,7 @@ struct Loads {
 
   static __device__ __forceinline__ Loads of(const RowPart<Word>& part) {
     if (part.stride != 1) return {part.elements, 0, 0};
-    const UInt32 misaligned = static_cast<UInt32>(reinterpret_cast<UInt64>(part.elements) % 16);
-    const UInt32 head =
-        min(part.length, (16 - misaligned) % 16 / static_cast<UInt32>(sizeof(Word)));
+    const UInt32 head = part.num_before_vectors();
     return {part.elements + head, (part.length - head) / RowPart<Word>::kPerLoad, head};
   }
   __device__ __forceinline__ uint4 load(UInt32 number) const {

@@ -378,8 +378,7 @@ __device__ __forceinline__ UInt32 list_by_warps(const RowPart<Word>& part, const
   const auto beside = AtOrAbove<Word>::of(lowest, params);
   if (threadIdx.x == 0) shared.num_listed = 0;
   __syncthreads();  // the counter is clear before anyone takes places
-  const UInt32 misaligned = static_cast<UInt32>(reinterpret_cast<UInt64>(part.elements) % 16);
-  const UInt32 head = min(part.length, (16 - misaligned) % 16 / static_cast<UInt32>(sizeof(Word)));
+  const UInt32 head = part.num_before_vectors();
   if (threadIdx.x < head) {
     const Word key = ordering_key(part.elements[threadIdx.x], params);
     if (key >= lowest) {

@@ -60,8 +60,7 @@ struct RowPart {
     UInt32 scalar_from = 0;  // [0, head) and [scalar_from, length) are not loaded as vectors
     UInt32 head = 0;
     if (stride == 1) {
-      const UInt32 misaligned = static_cast<UInt32>(reinterpret_cast<UInt64>(elements) % 16);
-      head = min(length, (16 - misaligned) % 16 / static_cast<UInt32>(sizeof(Word)));
+      head = num_before_vectors();
       const UInt32 num_loads = (length - head) / kPerLoad;
       scalar_from = head + num_loads * kPerLoad;
       for (UInt32 load = thread; load < num_loads; load += kAhead * kThreads) {
@@ -89,6 +88,12 @@ struct RowPart {
       const Word element = elements[static_cast<Int64>(i) * stride];
       visit_element(ordering_key(element, params), first_index + static_cast<UInt32>(i));
     }
+  }
+
+  // The number of elements before the first aligned load, if neighbours are adjacent.
+  __device__ __forceinline__ UInt32 num_before_vectors() const {
+    const UInt32 misaligned = static_cast<UInt32>(reinterpret_cast<UInt64>(elements) % 16);
+    return min(length, (16 - misaligned) % 16 / static_cast<UInt32>(sizeof(Word)));
   }
 
   // The `count` elements from `begin` on.
