@@ -97,9 +97,12 @@ def widened(space: Space, moved: Sequence[int], kept: int = 0) -> Space:
     whole = tuple([1 if operand in moved else 0 for operand in range(len(space.offsets))])
     while len(space.dimensions) > kept and space.dimensions[0].strides == whole:
         inner, *outer = space.dimensions
+        most = gcd(MAX_ITEM_BYTES // space.item_bytes, inner.size)
+        if most == 1:
+            break
         steps = [dimension.strides[operand] for dimension in outer for operand in moved]
         starts = [space.offsets[operand] for operand in moved]
-        factor = gcd(MAX_ITEM_BYTES // space.item_bytes, inner.size, *steps, *starts)
+        factor = gcd(most, *steps, *starts)
         if factor == 1:
             break
         factors = [factor if is_moved else 1 for is_moved in whole]
