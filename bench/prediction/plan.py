@@ -96,13 +96,17 @@ def _tune(scan: Scan[Any], points: list[Any], options: argparse.Namespace) -> in
     else:
         rows = rows_of(scan, points)
     rows, other_rows = scan.corrected(rows), scan.corrected(rows_of(scan, other_points))
-    # The scan's points are on both sides of sizes at which paths change. There a choice must not be dear
-    # either, by corrected times or by predicted ones.
+    # The scan's points are on both sides of sizes at which paths change. There, at such sizes of earlier
+    # choices, and for problems that are served, a choice must not be dear either, by corrected times or by
+    # predicted ones.
     origin, known = scan.measured()
     kept_back = known[::_HELD_OUT]
     measured = [row for row in known if row not in kept_back]
-    rest = set(scan.points()) - {row.point for row in measured}
-    predicted = rows_of(scan, sorted(rest, key=str))
+    # Predicted times of measured points would contradict measured ones, or tell of those kept back.
+    in_known = {row.point for row in known}
+    rows = [row for row in rows if row.point not in in_known]
+    of_scan = {*scan.points(), *scan.served(), *scan.on_lines(row.point for row in rows)}
+    predicted = rows_of(scan, sorted(of_scan - in_known, key=str))
     rows_of_scan = measured + scan.corrected(predicted) + (predicted if scan.corrects else [])
     tuned, others = Tuning(rows + rows_of_scan, choosing), Tuning(other_rows + kept_back, choosing)
     before = after = choosing.numbers

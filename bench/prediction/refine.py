@@ -13,13 +13,13 @@ from bench.prediction.scan import MOST_OF_BEST
 from bench.prediction.tune import costs_of
 from cudml.operators.tree import Node, Ranked
 
-#: Leaves that a leaf is split into, at most, and the least part of its problems that each has.
+#: Leaves that a leaf is split into, at most, and the least part of its problems that each has, unless one of
+#: them is dear.
 _SPLIT_LEAVES, _LEAST_PART = 4, 0.02
-#: The least weighted cost that a new ranking and a split have to gain; and the same of a leaf whose path is
-#: dear for a known problem.
-_LEAST_GAINS, _LEAST_GAINS_OF_DEAR = (30.0, 100.0), (10.0, 20.0)
+#: The least weighted cost that a new ranking and a split have to gain.
+_LEAST_GAIN, _LEAST_GAIN_OF_SPLIT = 5.0, 10.0
 #: How many times as much a known problem counts if its path is dear.
-_DEAR_TIMES = 5
+_DEAR_TIMES = 10
 _DEAR = float(costs_of(math.log(MOST_OF_BEST)))
 #: Rounds of refinement. In the first one, other problems may become dear.
 _ROUNDS = 4
@@ -47,14 +47,15 @@ def _refined(node: Node, problems: Problems, is_dear: np.ndarray) -> Node:
     def cost(of: Node) -> float:
         return float(problems.weights @ costs_by(of, problems))
 
-    for_ranking, for_split = _LEAST_GAINS_OF_DEAR if is_dear.any() else _LEAST_GAINS
+    # Few problems of a large leaf may be dear: those of sizes that the paths of others do not suit.
+    least_part = 0 if is_dear.any() else _LEAST_PART
     relabelled = problems.ranked()
     now, then = cost(node), cost(relabelled)
     if len(problems) > 1:
-        split = problems.grown(_SPLIT_LEAVES, least_part=_LEAST_PART)
-        if min(now, then) - cost(split) > for_split:
+        split = problems.grown(_SPLIT_LEAVES, least_part=least_part)
+        if min(now, then) - cost(split) > _LEAST_GAIN_OF_SPLIT:
             return split
-    return relabelled if now - then > for_ranking else node
+    return relabelled if now - then > _LEAST_GAIN else node
 
 
 def joined(low: Node, high: Node, problems: Problems) -> Ranked | None:

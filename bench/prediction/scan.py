@@ -208,6 +208,11 @@ class Scan(Generic[P]):
         """The table of times measured on a GPU."""
         return folder / f"{slug}-{self.operator}_scan.csv"
 
+    def on_lines(self, points: Iterable[P]) -> set[P]:
+        """The points that differ from one of the scan's in one field."""
+        lines = {line for point in self.points() for line in _lines_of(point)}
+        return {point for point in points if not lines.isdisjoint(_lines_of(point))}
+
     def measured(self) -> tuple[str, list[Row[P]]]:
         """Where the times that were measured on the GPU of predictions come from, and their rows.
 
@@ -312,6 +317,12 @@ class Scan(Generic[P]):
             times = {name: float(line[name]) for name in self.names if line.get(name)}
             rows.append(Row(point, line["chosen"], times))
         return first.removeprefix("# "), rows
+
+
+def _lines_of(point: Point) -> set[tuple[Any, ...]]:
+    """The lines through a point: its type, and all fields but one, with the place of that."""
+    cells = point.cells()
+    return {(type(point), place, *cells[:place], *cells[place + 1 :]) for place in range(len(cells))}
 
 
 def predicted_by(version: str) -> str:
