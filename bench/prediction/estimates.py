@@ -99,7 +99,7 @@ def known_log_times(seen: Seen, log_times: np.ndarray) -> np.ndarray:
 
 
 def jobs_of(num_problems: int) -> int:
-    """Processes for so many problems: one for each core, unless that takes longer than the problems."""
+    """The `n_jobs` of joblib for a number of problems: all cores, unless their start takes longer."""
     return -1 if num_problems > 1000 else 1
 
 

@@ -24,7 +24,7 @@ def launch(num_blocks: int) -> KernelLaunch:
     return KernelLaunch("", "kernel", (), grid, block, (), NO_PARAMS)
 
 
-#: Problems are numbers of blocks. An odd number has larger blocks, half as many of which run at once.
+#: Problems are numbers of blocks. For an odd number, blocks are larger, and half as many run at once.
 PATHS = {
     "blocks": Path(
         "blocks", "", lambda problem, limits: True, lambda problem, limits: ((launch(problem),), ())

@@ -63,6 +63,14 @@ def test_table_has_every_point(operator: str) -> None:
     assert set(points) >= set(QUICK[operator])
 
 
+def test_a_point_on_the_lines_differs_in_one_field() -> None:
+    point = top_k.Point("rows", "float32", 64, 100, 8)
+    of_one = replace(top_k.SCAN, points=lambda: [point])
+    near = {point, replace(point, k=9), replace(point, row_length=7000), replace(point, layout="columns")}
+    ragged = top_k.RaggedPoint("rows", "float32", 64, 100, 8)
+    assert of_one.on_lines([*near, replace(point, k=9, row_length=7000), ragged]) == near
+
+
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_planner_takes_the_recorded_paths(operator: str) -> None:
     _, rows = RECORDED[operator]
