@@ -49,7 +49,7 @@ class Seen:
         cls, problems: Sequence[Any], features: np.ndarray, paths: Mapping[str, Path[Any]], limits: Limits
     ) -> "Seen":
         """The problems on a device, by these paths."""
-        can = np.array([[path.can_do(one, limits) for path in paths.values()] for one in problems])
+        can = which_can(problems, paths, limits)
         of_steps = np.full((*can.shape, _OF_STEPS), np.nan, np.float32)
         for place, path in enumerate(paths.values()):
             for number in np.flatnonzero(can[:, place]):
@@ -98,6 +98,11 @@ def known_log_times(seen: Seen, log_times: np.ndarray) -> np.ndarray:
     return np.where(seen.can, _labels_of(log_times), np.inf)
 
 
+def which_can(problems: Sequence[Any], paths: Mapping[str, Path[Any]], limits: Limits) -> np.ndarray:
+    """For each problem, whether each path can compute it on a device."""
+    return np.array([[path.can_do(one, limits) for path in paths.values()] for one in problems])
+
+
 def jobs_of(num_problems: int) -> int:
     """The `n_jobs` of joblib for a number of problems: all cores, unless their start takes longer."""
     return -1 if num_problems > 1000 else 1
@@ -121,7 +126,7 @@ def _boosted(features: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, Any]
         differ = np.array([0])
     part = min(1.0, _ASKED / differ.size)
     boosted = HistGradientBoostingRegressor(**_BOOSTING, max_features=part)
-    # With a thread for each core, a round of so few problems spends its time on waiting for the threads.
+    # With a thread for each core, a round of a few thousand problems mostly waits for the threads.
     with threadpool_limits(1, "openmp"):
         return differ, boosted.fit(features[:, differ], labels)
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bench.prediction.estimates import Estimates, Seen, jobs_of, known_log_times
+from bench.prediction.estimates import Estimates, Seen, jobs_of, known_log_times, which_can
 from bench.prediction.problems import Problems
 from bench.prediction.refine import refined
 from bench.prediction.scan import Choosing, Point, Row
@@ -116,11 +116,10 @@ class ByTree(Choosing[P, Tree]):
     def _by_device(self, points: Sequence[P], seen: Seen, log_times: np.ndarray) -> _OfDevices:
         """For each device, features and times of the points, which are those of the first device."""
         features, by_device = [seen.features], [log_times]
+        problems = [*map(self.problem_of, points)]
         for device in self.devices[1:]:
-            problems = [*map(self.problem_of, points)]
             features.append(self._features(problems, device))
-            can = [[path.can_do(one, device) for path in self.paths.values()] for one in problems]
-            by_device.append(np.where(can, log_times, np.inf))
+            by_device.append(np.where(which_can(problems, self.paths, device), log_times, np.inf))
         return features, by_device
 
     def least_certain(self, rows: Sequence[Row[P]], points: Sequence[P], count: int) -> list[P]:

@@ -173,7 +173,7 @@ def test_the_command_keeps_a_tree_that_chooses_better(
     monkeypatch.setattr(tree, "path_of", lambda operator: file)
     monkeypatch.setattr(Scan, "drawn_table", tmp_path / "table")
     monkeypatch.setattr(command, "rows_of", rows_with(scan.choosing.numbers))
-    # A leaf may change for measured points alone.
+    # Measured times contradict those of the rows, and a leaf may change for them.
     monkeypatch.setattr(Scan, "measured", lambda scan: ("", []))
     assert command._tune(scan, command.drawn(scan, 60, 3), options(3, anew=anew)) == 1
     assert not file.exists()
