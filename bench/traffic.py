@@ -192,6 +192,11 @@ def cases() -> Iterator[Case]:
     yield Case("grid_radix", "float64", 1, 131_072, 2000, "least where sampled")
     for k in (100, 2000, 6000):
         yield Case("grid_radix", "int64", 1, 131_072, k, "ids with few negatives")
+    yield Case("block_radix", "int64", 1, 131_072, 100, "ids with few negatives")
+    # The blocks' lists have room for the greatest elements of a row only if these are not side by side.
+    for dtype, row_length in (("float32", 524_288), ("float64", 262_144), ("float16", 1_048_576)):
+        for distribution in ("normal", "ascending", "descending"):
+            yield Case("grid_radix", dtype, 1, row_length, row_length // 13, distribution, multiprocessors=8)
     for distribution in _ADVERSE[2:]:
         yield Case("block_filter", "float32", 2, 262_144, 50, distribution)
         yield Case("groups", "float32", 2, 262_144, 50, distribution)

@@ -16,27 +16,43 @@
 
 constexpr int kThreads = 512;
 
+// Finds one more digit of the row's threshold. The next one begins at the first bit that differs between keys
+// counted for this one. For the first digit, keys below the middle do not count: a few negative numbers among
+// positive ones differ from these in every bit.
+template <bool kIsFirst, class Word>
+__device__ __forceinline__ void find_digit(Threshold<Word>& threshold, const RowPart<Word>& row,
+                                           const TopKParams& params,
+                                           SelectStorage<kThreads>& shared) {
+  constexpr Wide<Word> kMiddle = Wide<Word>{1} << (8 * sizeof(Word) - 1);
+  BitsSeen<Word> seen;
+  if (threadIdx.x == 0) shared.ones = shared.zeros = 0;
+  search_digit(threshold, shared, [&](auto visit) {
+    row.template visit<kThreads>(params, threadIdx.x, [&](Word key, UInt32) {
+      const bool is_seen = kIsFirst ? key >= kMiddle : threshold.equals(key);
+      if (kMaySkipBits<Word> && is_seen) seen.add(key);
+      visit(key);
+    });
+  });
+  if (!kMaySkipBits<Word> || threshold.fits(params.list_capacity) || threshold.is_exact()) return;
+  seen.share(shared);
+  __syncthreads();  // every warp has added its bits
+  if (!kIsFirst || threshold.prefix << threshold.shift >= kMiddle) {
+    threshold.skip_alike(shared.ones, shared.zeros);
+  }
+  __syncthreads();  // every thread has read the bits before they are cleared
+}
+
 // The threshold of a row's k-th key: digits until a list has room for all that may be among the first k.
 template <class Word>
 __device__ __forceinline__ Threshold<Word> find_threshold(const RowPart<Word>& row,
                                                           const TopKParams& params, UInt32 k,
                                                           SelectStorage<kThreads>& shared) {
-  const Int64 capacity = params.list_capacity;
   auto threshold = Threshold<Word>::start(row.length, k);
-  BitsSeen<Word> seen;
-  if (threadIdx.x == 0) shared.ones = shared.zeros = 0;
-  while (!threshold.fits(capacity) && !threshold.is_exact()) {
-    search_digit(threshold, shared, [&](auto visit) {
-      row.template visit<kThreads>(params, threadIdx.x, [&](Word key, UInt32) {
-        if constexpr (kMaySkipBits<Word>) seen.add(key);
-        visit(key);
-      });
-    });
-    if (!kMaySkipBits<Word> || threshold.fits(capacity) || threshold.is_exact()) continue;
-    seen.share(shared);
-    __syncthreads();  // every warp has added its bits
-    threshold.skip_alike(shared.ones, shared.zeros);
-  }
+  const auto is_found = [&] {
+    return threshold.fits(params.list_capacity) || threshold.is_exact();
+  };
+  if (kMaySkipBits<Word> && !is_found()) find_digit<true>(threshold, row, params, shared);
+  while (!is_found()) find_digit<false>(threshold, row, params, shared);
   return threshold;
 }
 
@@ -71,11 +87,19 @@ __global__ void __launch_bounds__(kThreads, 2)
   constexpr int kListPerThread = 4;
   SHARED_STORAGE(SelectStorage<kThreads>, shared);
   const Int64 capacity = params.list_capacity;
-  UInt8* storage = reinterpret_cast<UInt8*>(&shared + 1);
-  if constexpr (kInMemory) {
-    const Int64 list_bytes = capacity * static_cast<Int64>(sizeof(Word) + sizeof(UInt32));
-    storage = workspace + blockIdx.x * (params.sort_mode != kByDigits ? 1 : 2) * list_bytes;
-  }
+  const auto find_storage = [&] {
+    UInt8* storage = reinterpret_cast<UInt8*>(&shared + 1);
+    if constexpr (kInMemory) {
+      const Int64 list_bytes = capacity * static_cast<Int64>(sizeof(Word) + sizeof(UInt32));
+      storage = workspace + blockIdx.x * (params.sort_mode != kByDigits ? 1 : 2) * list_bytes;
+    }
+    return storage;
+  };
+  UInt8* const storage = find_storage();
+  // Again where it is needed, if keys leave no registers for it while a row is read.
+  const auto list_of = [&](int number) {
+    return List<Word>::in(sizeof(Word) == 8 ? find_storage() : storage, capacity, number);
+  };
   const UInt32 k = static_cast<UInt32>(params.k);
 
   for (Int64 number = blockIdx.x; number < params.num_rows; number += gridDim.x) {
@@ -83,9 +107,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     const UInt32 length =
         static_cast<UInt32>(block_row_length<kIsRagged>(lengths, params, start, shared));
     const RowPart<Word> row = {input + start.input, params.input_axis_stride, length, 0};
-    List<Word> list = List<Word>::in(storage, capacity, 0);
-
     const Threshold<Word> threshold = find_threshold(row, params, k, shared);
+    List<Word> list = list_of(0);
     UInt32 count = list_first(row, params, threshold, params.sort_mode != kByDigits, list, shared);
     if (params.sort_mode != kByDigits) {
       UInt32 enough = kWarpSize;
@@ -95,11 +118,11 @@ __global__ void __launch_bounds__(kThreads, 2)
       }
       sort_by_network<Word, kThreads>(list, count);
     } else {
-      list = sort_by_radix(list, List<Word>::in(storage, capacity, 1), count, shared);
+      list = sort_by_radix(list, list_of(1), count, shared);
     }
     for (Int64 rank = threadIdx.x; rank < k; rank += kThreads) {
-      const UInt32 index = index_in_row(params, list.indices[rank]);
-      write_result<kIsRagged>(input, values, indices, params, start, length, rank, index);
+      write_listed<kIsRagged>(list.keys[rank], list.indices[rank], input, values, indices, params,
+                              start, length, rank);
     }
     // The next row's list is written after a barrier, when all threads have read this one.
   }

@@ -17,9 +17,6 @@ constexpr int kAhead = 8;
 // Elements that a list always has room for beyond k, whatever their ranks.
 constexpr UInt32 kSafeLength = kLines * kAhead;
 
-template <class Word>
-using ColumnPair = typename RankedOf<sizeof(Word) == 8 ? 8 : 4>::Type;
-
 // ---- Sorting one key or pair of each lane, the first-ranked into lane 0. Every lane of the warp calls.
 
 __device__ __forceinline__ UInt32 first_or_last(UInt32 a, UInt32 b, bool is_first) {
@@ -103,7 +100,7 @@ struct ColumnLists {
 template <class Word, int kMaxK>
 struct ColumnStorage {
   using Lists = ColumnLists<kMaxK>;
-  SharedArray<ColumnPair<Word>, Lists::kPitch * kColumns> pairs;
+  SharedArray<LongRanked<Word>, Lists::kPitch * kColumns> pairs;
   SharedArray<Wide<Word>, kColumns> floors;
   SharedArray<UInt32, kColumns> counts;
   SharedArray<UInt32, kColumns> num_kept;  // the length of a list after it was last cut
@@ -115,7 +112,7 @@ template <class Word, int kMaxK>
 struct ColumnFilter {
   using Lists = ColumnLists<kMaxK>;
   using Key = Wide<Word>;
-  using Pair = ColumnPair<Word>;
+  using Pair = LongRanked<Word>;
   static constexpr Key kSpareMask = (Key{1} << kSpareBits<Word>)-1;
 
   ColumnStorage<Word, kMaxK>& shared;
@@ -295,8 +292,8 @@ struct ColumnFilter {
 template <class Word, int kMaxK, bool kIsRagged = false>
 __global__ void __launch_bounds__(kThreads, sizeof(Word) == 8 ? 1 : 2)
     top_k_columns(const Word* __restrict__ input, Word* values, void* indices, const void* lengths,
-                  ColumnPair<Word>* kept, const __grid_constant__ FineParams params) {
-  using Pair = ColumnPair<Word>;
+                  LongRanked<Word>* kept, const __grid_constant__ FineParams params) {
+  using Pair = LongRanked<Word>;
   using Storage = ColumnStorage<Word, kMaxK>;
   SHARED_STORAGE(Storage, shared);
   const UInt32 column = threadIdx.x % kColumns;
@@ -378,9 +375,9 @@ constexpr int kMergeThreads = 128;
 template <class Word, int kMaxK, bool kIsRagged = false>
 __global__ void __launch_bounds__(kMergeThreads)
     top_k_columns_merge(const Word* __restrict__ input, Word* values, void* indices,
-                        const void* lengths, const ColumnPair<Word>* kept,
+                        const void* lengths, const LongRanked<Word>* kept,
                         const __grid_constant__ FineParams params) {
-  using Pair = ColumnPair<Word>;
+  using Pair = LongRanked<Word>;
   constexpr int kPerLane = ColumnLists<kMaxK>::kPerLane;
   constexpr Int64 kWarps = kMergeThreads / kWarpSize;
   const UInt32 lane = threadIdx.x % kWarpSize;

@@ -38,6 +38,22 @@ __device__ __forceinline__ UInt32 index_in_row(const TopKParams& params, UInt32 
   return min(index, static_cast<UInt32>(params.row_length - 1));
 }
 
+// Writes the listed element with this rank. The element of most keys is known without a load from any place
+// of the row.
+template <bool kIsRagged, class Word>
+__device__ __forceinline__ void write_listed(Word key, UInt32 listed,
+                                             const Word* __restrict__ input, Word* values,
+                                             void* indices, const TopKParams& params,
+                                             const RowStart& start, UInt32 length, Int64 rank) {
+  const UInt32 index = index_in_row(params, listed);
+  Word element;
+  if (element_of_key(element, key, params) && index == listed) {
+    write_element<kIsRagged>(element, index, length, values, indices, params, start, rank);
+  } else {
+    write_result<kIsRagged>(input, values, indices, params, start, length, rank, index);
+  }
+}
+
 // As `row_length`, but the same for all threads of the block, because barriers may depend on it.
 template <bool kIsRagged, int kThreads>
 __device__ __forceinline__ Int64 block_row_length(const void* lengths, const TopKParams& params,

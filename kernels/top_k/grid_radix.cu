@@ -42,6 +42,8 @@ constexpr int kMaxDigits = (8 * static_cast<int>(sizeof(Word)) + kDigitBits - 1)
 // A floor is guessed from at most kSampleDigits digits of a sample, with kSampledLoads loads of each thread.
 constexpr int kSampleDigits = 3;
 constexpr UInt32 kSampledLoads = 2;
+// Guesses before a row is searched without one: a second sample is of other places.
+constexpr int kGuesses = 2;
 
 // Whether the bits of the keys that are counted for a digit are looked at for each digit: else only for the
 // first, because three digits find nearly all of a word of 32 bits, and the kernel would spill registers.
@@ -57,7 +59,7 @@ constexpr UInt32 kSortedByBlock = 512;
 
 struct GridParams : TopKParams {
   Int64 own_capacity;     // candidates that a block has room for; 0 without a guess
-  Int64 ranked_capacity;  // elements that a block ranks at once after an exchange
+  Int64 ranked_capacity;  // of the list that a block ranks at once after an exchange
   Int64 lists_in_order;   // short keys: whether blocks list candidates in order, or sort them
 };
 
@@ -74,7 +76,7 @@ struct RowState {
   UInt64 row_zeros[kMaxDigits<Word>];
   UInt64 sample_ones[kSampleDigits];
   UInt64 sample_zeros[kSampleDigits];
-  UInt64 sample_largest;  // the largest key of the sample
+  UInt64 sample_largest;  // the largest key of the samples
   // Keeps the counters in their own cache lines.
   UInt32 unused[54 - 4 * (kMaxDigits<Word> + kSampleDigits)];
   UInt32 bins[kMaxDigits<Word>][kNumBins];
@@ -232,24 +234,27 @@ __device__ __forceinline__ bool search_row_digit(Threshold<Word>& threshold, Cou
 }
 
 // Sums the counts of the blocks before this one, and of all; every block writes its own to `block_counts`.
-// Returns false if the wait for the other blocks gave up.
+// Calls start_loads() once the blocks have met, before it waits for their counts. Returns false if the wait
+// for the other blocks gave up.
+template <class StartLoads>
 __device__ __forceinline__ bool count_blocks(Counts& before, Counts& all, const Counts& own,
                                              UInt32 block, UInt32* block_counts,
-                                             RowBarrier& row_barrier, GridStorage& shared) {
+                                             RowBarrier& row_barrier, GridStorage& shared,
+                                             StartLoads start_loads) {
   if (threadIdx.x == 0) {
     store_relaxed(&block_counts[2 * block], own.above);
     store_relaxed(&block_counts[2 * block + 1], own.equal);
   }
   if (!row_barrier.wait()) return false;
+  start_loads();
   Counts first = {0, 0};
   Counts rest = {0, 0};
   for (UInt32 b = threadIdx.x; b < row_barrier.num_blocks; b += kThreads) {
-    const UInt32 above = load_relaxed(&block_counts[2 * b]);
-    const UInt32 equal = load_relaxed(&block_counts[2 * b + 1]);
-    first.above += b < block ? above : 0;
-    first.equal += b < block ? equal : 0;
-    rest.above += b < block ? 0 : above;
-    rest.equal += b < block ? 0 : equal;
+    const uint2 counts = load_pair_relaxed(&block_counts[2 * b]);
+    first.above += b < block ? counts.x : 0;
+    first.equal += b < block ? counts.y : 0;
+    rest.above += b < block ? 0 : counts.x;
+    rest.equal += b < block ? 0 : counts.y;
   }
   const auto sum = [&](UInt32 count) {
     return block_sum<kThreads>(count, shared.select.warp_sums);
@@ -263,14 +268,18 @@ __device__ __forceinline__ bool count_blocks(Counts& before, Counts& all, const 
 template <class Word>
 __device__ __forceinline__ Exchange<Word, kThreads> exchange_of(const GridParams& params,
                                                                 GridStorage& shared) {
-  return {shared.select, shared.own_bins, static_cast<UInt32>(params.ranked_capacity)};
+  return {shared.select, shared.own_bins, static_cast<UInt32>(params.ranked_capacity) - kSpareRoom};
 }
+
+// Scatters small numbers: 2^32 divided by the golden ratio.
+constexpr UInt32 kGoldenRatio = 0x9e3779b9;
 
 // Finds digits of the sample's element of rank `sample_rank`, until at most `most_sampled` of its elements
 // are at or above the floor that these digits make. Probably k of the row's elements, and few more, are.
-// Returns false if the wait for the other blocks gave up.
+// The first sample is of loads at even distances, the second of a random one in each distance. Returns false
+// if the wait for the other blocks gave up.
 template <class Word>
-__device__ __forceinline__ bool guess_floor(Threshold<Word>& floor, UInt32 most_sampled,
+__device__ __forceinline__ bool guess_floor(Threshold<Word>& floor, int guess, UInt32 most_sampled,
                                             const RowPart<Word>& part, const TopKParams& params,
                                             RowState<Word>& state, RowBarrier& row_barrier,
                                             GridStorage& shared) {
@@ -279,10 +288,11 @@ __device__ __forceinline__ bool guess_floor(Threshold<Word>& floor, UInt32 most_
   uint4 bytes[kSampledLoads][1];
 #pragma unroll
   for (UInt32 a = 0; a < kSampledLoads; ++a) {
-    // At even distances: a part has several times as many loads, except for the last part, which may be
-    // empty.
+    // A part has several times as many loads, except for the last part, which may be empty.
+    constexpr UInt32 kDistance = ~UInt32{0} / kLoadsOfBlock + 1;
     const UInt32 number = a * kThreads + threadIdx.x;
-    const UInt32 load = __umulhi(number * (~UInt32{0} / kLoadsOfBlock + 1), part.length / kPerLoad);
+    const UInt32 within = guess == 0 ? 0 : number * kGoldenRatio % kDistance;
+    const UInt32 load = __umulhi(number * kDistance + within, part.length / kPerLoad);
     part.template load<1>(static_cast<UInt64>(load) * kPerLoad, bytes[a]);
   }
   floor = Threshold<Word>::start(row_barrier.num_blocks * kLoadsOfBlock * kPerLoad,
@@ -341,49 +351,32 @@ __device__ __forceinline__ UInt32 list_candidates(const RowPart<Word>& part,
   return shared.num_listed;
 }
 
-// Tells by raw bits which elements are at or above a key, as `Sieve` does, but exactly for NaN.
-template <class Word>
-struct AtOrAbove {
-  Word flip;
-  Word least;
-  Word infinity;
-  bool nan_passes;
-
-  static __device__ __forceinline__ AtOrAbove of(Word key, const TopKParams& params) {
-    const Floor<Word> below = {static_cast<Word>(key - 1), key == 0};
-    const auto sieve = Sieve<Word, false>::of(below, params);
-    return {sieve.flip, sieve.least, static_cast<Word>(params.infinity),
-            static_cast<Word>(params.nan_key) >= key};
-  }
-  __device__ __forceinline__ bool is_above(Word element) const {
-    const bool is_nan = (element & (Sieve<Word, false>::kSign - 1)) > infinity;
-    return is_nan ? nan_passes : (element ^ flip) >= least;
-  }
-  __device__ __forceinline__ bool is_equal(Word) const { return false; }
-};
-
-// As `list_candidates`, for many elements: a warp takes places for all of a tile at once, while the next
-// tile's loads are in flight.
-template <class Word>
+// As `list_candidates`, for many elements, and lists them instead of their keys. A warp takes places for all
+// of a tile at once, while the next tile's loads are in flight. Calls visit(place) for each listed element.
+// If there is not room for all, the list may lack any, and some may not be visited.
+template <class Word, class Visit>
 __device__ __forceinline__ UInt32 list_by_warps(const RowPart<Word>& part, const TopKParams& params,
                                                 const Threshold<Word>& floor,
-                                                const List<Word>& list, UInt32 room,
-                                                SelectShared& shared) {
+                                                const PairList<Word>& list, UInt32 room,
+                                                SelectShared& shared, Visit visit) {
   constexpr UInt32 kPerLoad = RowPart<Word>::kPerLoad;
   constexpr UInt32 kLoads = kLoadsAhead;
   constexpr UInt32 kPerThread = kLoads * kPerLoad;
   constexpr UInt32 kLoadDistance = kThreads * kPerLoad;
   static_assert(kPerThread <= 32, "bits of a word for a thread");
-  const Word lowest = floor_of(floor);
-  const auto beside = AtOrAbove<Word>::of(lowest, params);
+  constexpr UInt32 kAllOfThread = ~UInt32{0} >> (32 - kPerThread);
+  const auto beside = AtOrAbove<Word>::of(floor_of(floor), params);
   if (threadIdx.x == 0) shared.num_listed = 0;
   __syncthreads();  // the counter is clear before anyone takes places
   const UInt32 head = part.num_before_vectors();
   if (threadIdx.x < head) {
-    const Word key = ordering_key(part.elements[threadIdx.x], params);
-    if (key >= lowest) {
+    const Word element = part.elements[threadIdx.x];
+    if (beside.is_above(element)) {
       const UInt32 place = atomicAdd(&shared.num_listed, 1);
-      if (place < room) list.put(place, key, part.first_index + threadIdx.x);
+      if (place < room) {
+        list.put(place, LongRanked<Word>::of(element, part.first_index + threadIdx.x));
+        visit(place);
+      }
     }
   }
   const RowPart<Word> rest = part.stretch(head, part.length - head);
@@ -399,8 +392,9 @@ __device__ __forceinline__ UInt32 list_by_warps(const RowPart<Word>& part, const
     UInt32 left = 0;  // a bit for each element of the thread
 #pragma unroll
     for (UInt32 i = 0; i < kPerThread; ++i) {
-      if (beside.is_above(word_of<Word>(bytes[i / kPerLoad], i % kPerLoad))) left |= 1u << i;
+      if (beside.in_ranges(word_of<Word>(bytes[i / kPerLoad], i % kPerLoad))) left |= 1u << i;
     }
+    if (beside.inverts) left ^= kAllOfThread;
     load_apart<kLoadDistance>(rest, first + kThreads * kPerThread, next);
     if (tile + kThreads * kPerThread > rest.length) {
 #pragma unroll
@@ -412,19 +406,27 @@ __device__ __forceinline__ UInt32 list_by_warps(const RowPart<Word>& part, const
     if (!__any_sync(kFullMask, left != 0)) continue;
     const UInt32 num_here = __popc(left);
     const UInt32 up_to_lane = sum_up_to_lane(num_here);
-    UInt32 place = 0;
-    if (lane == kWarpSize - 1) place = atomicAdd(&shared.num_listed, up_to_lane);
-    place = __shfl_sync(kFullMask, place, kWarpSize - 1);
-    if (place > room) break;  // the list is known to be full
-    place += up_to_lane - num_here;
-#pragma unroll 1
-    for (; left != 0; left &= left - 1) {
-      const UInt32 i = __ffs(static_cast<int>(left)) - 1;
-      const Word key = ordering_key(any_word_of_loads<Word>(bytes, i), params);
-      const UInt32 index = static_cast<UInt32>(first) + i / kPerLoad * kLoadDistance + i % kPerLoad;
-      if (place < room) list.put(place, key, rest.first_index + index);
-      ++place;
+    UInt32 end = 0;  // of the warp's places
+    if (lane == kWarpSize - 1) end = atomicAdd(&shared.num_listed, up_to_lane) + up_to_lane;
+    end = __shfl_sync(kFullMask, end, kWarpSize - 1);
+    if (end > room) continue;  // the list is full: elements are only counted
+    const UInt32 begin = end - __shfl_sync(kFullMask, up_to_lane, kWarpSize - 1);
+    UInt32 place = begin + up_to_lane - num_here;
+    const UInt32 first_index = rest.first_index + static_cast<UInt32>(first);
+#pragma unroll
+    for (UInt32 load = 0; load < kLoads; ++load) {
+      constexpr UInt32 kAllOfLoad = (1u << kPerLoad) - 1;
+      if ((left >> (load * kPerLoad) & kAllOfLoad) == 0) continue;
+#pragma unroll
+      for (UInt32 i = 0; i < kPerLoad; ++i) {
+        if ((left >> (load * kPerLoad + i) & 1) == 0) continue;
+        const Word element = word_of<Word>(bytes[load], i);
+        list.put(place, LongRanked<Word>::of(element, first_index + load * kLoadDistance + i));
+        ++place;
+      }
     }
+    __syncwarp();  // the warp's elements are listed before other lanes visit them
+    for (UInt32 listed = begin + lane; listed < end; listed += kWarpSize) visit(listed);
   }
   __syncthreads();  // all are listed before they are counted
   return shared.num_listed;
@@ -446,93 +448,223 @@ __device__ __forceinline__ UInt32 list_candidates_in_order(const RowPart<Word>& 
       .above;
 }
 
-// Lists the elements of the row that a guessed floor leaves, `count` of them. If they are sorted by digits,
-// either they are exchanged, or they are in order of index and `seen` gets the bits of their keys. If the
-// guess fails, because fewer than k are left, or more than there is room for in lists or a bucket, `count` is
-// 0. A search that follows waits for a digit, because the row is longer than its list; so all blocks have
-// read `block_counts` before the search writes there. Returns false if the wait for the other blocks gave up.
+// Clears what the blocks of a row have counted for a guess. Returns false if the wait for the other blocks
+// gave up.
 template <class Word>
-__device__ __forceinline__ bool list_by_guess(UInt32& count, bool& is_exchanged,
+__device__ __forceinline__ bool clear_guess(RowState<Word>& state, UInt32 block,
+                                            RowBarrier& row_barrier) {
+  if (!row_barrier.wait()) return false;  // all blocks have read the counts before they are cleared
+  const UInt32 first = block * kThreads + threadIdx.x;
+  for (UInt32 bin = first; bin < kNumBins; bin += row_barrier.num_blocks * kThreads) {
+    state.buckets[bin] = 0;
+#pragma unroll
+    for (int digit = 0; digit < kSampleDigits; ++digit) state.sample_bins[digit][bin] = 0;
+  }
+  if (first < kSampleDigits) state.sample_ones[first] = state.sample_zeros[first] = 0;
+  return row_barrier.wait();  // and they are clear before any is added to
+}
+
+// The result of a guess: nothing; a list, of an exchange or in order of index; more elements that tie with
+// the floor than the list holds; or a threshold and the counts beside it, but no list.
+enum GuessResult : UInt32 { kNothing, kExchanged, kListed, kTies, kCounted };
+
+template <class Word>
+struct Guess {
+  GuessResult result;
+  bool is_last;  // another sample would lead to the same
+  UInt32 count;  // elements of the list
+  Threshold<Word> threshold;
+  Counts own;     // of the block's part
+  Counts before;  // of the blocks before this one
+};
+
+// Lists the elements of the row that a guessed floor leaves. If they are sorted by digits and not exchanged,
+// `seen` gets the bits of their keys. The guess fails if fewer than k are left, or more than the row's list
+// holds; if a block or a bucket has no room for some of them, they are counted. Returns false if the wait for
+// the other blocks gave up.
+template <class Word>
+__device__ __forceinline__ bool list_by_guess(Guess<Word>& guess, int number,
                                               const RowPart<Word>& part, const GridParams& params,
                                               RowState<Word>& state,
                                               const RowScratch<Word>& scratch, BitsSeen<Word>& seen,
                                               UInt32 block, RowBarrier& row_barrier,
                                               GridStorage& shared) {
-  count = 0;
+  Threshold<Word>& floor = guess.threshold;
   const UInt32 rank = static_cast<UInt32>(params.sample_rank);
   const UInt32 most_sampled = rank + rank / 32 + 4;
-  Threshold<Word> floor;
-  if (!guess_floor(floor, most_sampled, part, params, state, row_barrier, shared)) return false;
-  // More elements tie than the row's list holds.
-  if (!floor.fits(most_sampled)) return true;
+  if (!guess_floor(floor, number, most_sampled, part, params, state, row_barrier, shared)) {
+    return false;
+  }
+  if (!floor.fits(most_sampled)) {
+    guess.result = kTies;
+    return true;
+  }
   const List<Word> own_list =
       List<Word>::in(reinterpret_cast<UInt8*>(&shared + 1), params.own_capacity, 0);
+  const auto own_pairs = PairList<Word>::in(own_list);
   const UInt32 room = static_cast<UInt32>(params.own_capacity);
   const bool by_digits = params.sort_mode == kByDigits;
   const bool exchanges = kExchanges<Word> && by_digits;
   const bool in_order = !kExchanges<Word> && params.lists_in_order != 0;
-  UInt32 num_own;
-  if constexpr (kExchanges<Word>) {
-    num_own = exchanges ? list_by_warps(part, params, floor, own_list, room, shared.select)
-                        : list_candidates(part, params, floor, own_list, room, shared.select);
-  } else {
-    num_own = in_order
-                  ? list_candidates_in_order(part, params, floor, own_list, room, shared.select)
-                  : list_candidates(part, params, floor, own_list, room, shared.select);
-  }
   const auto exchange = exchange_of<Word>(params, shared);
   const auto buckets =
       EvenBuckets<Word>::between(floor_of(floor), static_cast<Word>(state.sample_largest));
   UInt16* const order = reinterpret_cast<UInt16*>(own_list.indices + params.own_capacity);
-  if (exchanges) {
-    exchange.take_places(buckets, own_list, min(num_own, room), state.buckets, order);
+  UInt32 num_own = 0;
+  if (!exchanges && !in_order) {
+    num_own = list_candidates(part, params, floor, own_list, room, shared.select);
+  }
+  if constexpr (kExchanges<Word>) {
+    if (exchanges) {
+      const auto count_listed = [&](UInt32 place) {
+        exchange.count(buckets, own_pairs, place, params);
+      };
+      exchange.clear();  // the list begins with a barrier
+      num_own = list_by_warps(part, params, floor, own_pairs, room, shared.select, count_listed);
+      // A full list may lack elements; then they are only counted.
+      exchange.take_places(buckets, own_pairs, num_own > room ? 0 : num_own, state.buckets, order);
+    }
+  } else if (in_order) {
+    num_own = list_candidates_in_order(part, params, floor, own_list, room, shared.select);
   }
   Counts before;
   Counts all;
   // A list in order that is full may lack elements.
   const Counts own = {num_own, num_own + (in_order ? 1 : 0) > room ? 1u : 0u};
-  if (!count_blocks(before, all, own, block, scratch.block_counts(), row_barrier, shared))
+  typename Exchange<Word, kThreads>::RowCounts row_counts;
+  const auto start_loads = [&] {
+    if (exchanges) row_counts = exchange.load_row(state.buckets);
+  };
+  if (!count_blocks(before, all, own, block, scratch.block_counts(), row_barrier, shared,
+                    start_loads)) {
     return false;
-  if (all.equal != 0 || all.above < params.k || all.above > params.list_capacity) return true;
+  }
+  // A list in order ends where it is full, so that not all are counted.
+  guess.is_last = in_order && all.equal != 0;
+  if (guess.is_last || all.above < params.k || all.above > params.list_capacity) return true;
+  guess.count = all.above;
+  if (all.equal != 0 || (exchanges && !exchange.sum_row(row_counts))) {
+    // Elements at or above the floor, as if they were equal to it.
+    floor = {floor.prefix, floor.shift, 0, all.above, static_cast<UInt32>(params.k)};
+    guess.own = {0, num_own};
+    guess.before = {0, before.above};
+    guess.result = kCounted;
+    return true;
+  }
   const List<Word> list = scratch.list(0);
   if (exchanges) {
-    if (!exchange.sum_row(state.buckets)) return true;
-    exchange.move(buckets, own_list, num_own, order, list);
-    is_exchanged = true;
+    exchange.move(buckets, own_pairs, num_own, order, PairList<Word>::in(list));
+    guess.result = kExchanged;
+    return true;
+  }
+  const auto put = [&](UInt32 rank, Word key, UInt32 index) {
+    list.put(before.above + rank, key, index);
+    seen.add(key);
+  };
+  // The sort by digits keeps the order of equal keys, and parts are in order of index.
+  const bool sorts = !kExchanges<Word> && by_digits && !in_order;
+  if (sorts && num_own > 0 && num_own <= kThreads) {
+    rank_by_counting<Word, kThreads>(own_list, num_own, kThreads, num_own, put);
   } else {
-    const auto put = [&](UInt32 rank, Word key, UInt32 index) {
-      list.put(before.above + rank, key, index);
-      seen.add(key);
-    };
-    // The sort by digits keeps the order of equal keys, and parts are in order of index.
-    const bool sorts = !kExchanges<Word> && by_digits && !in_order;
-    if (sorts && num_own > 0 && num_own <= kThreads) {
-      rank_by_counting<Word, kThreads>(own_list, num_own, kThreads, num_own, put);
-    } else {
-      if (sorts) sort_by_network<Word, kThreads>(own_list, num_own);
+    if (sorts) sort_by_network<Word, kThreads>(own_list, num_own);
 #pragma unroll 4
-      for (UInt32 i = threadIdx.x; i < num_own; i += kThreads) {
-        put(i, own_list.keys[i], own_list.indices[i]);
-      }
+    for (UInt32 i = threadIdx.x; i < num_own; i += kThreads) {
+      put(i, own_list.keys[i], own_list.indices[i]);
     }
   }
-  count = all.above;
+  guess.result = kListed;
   return true;
 }
 
+// Counts a part's elements above a threshold and those equal to it.
+template <class Word>
+__device__ __forceinline__ Counts count_beside(const RowPart<Word>& part, const TopKParams& params,
+                                               const Threshold<Word>& threshold,
+                                               SelectShared& shared) {
+  Counts counts = {0, 0};
+  part.template visit<kThreads, kLoadsAhead>(params, threadIdx.x, [&](Word key, UInt32) {
+    const Wide<Word> high_part = threshold.high_part(key);
+    counts.above += high_part > threshold.prefix ? 1 : 0;
+    counts.equal += high_part == threshold.prefix ? 1 : 0;
+  });
+  return {block_sum<kThreads>(counts.above, shared.warp_sums),
+          block_sum<kThreads>(counts.equal, shared.warp_sums)};
+}
+
+// Whether elements that tie are counted before a search: it finds bytes by one digit, as fast.
+template <class Word>
+constexpr bool kCountsTies = sizeof(Word) > 1;
+
+// Counts the elements beside a guessed floor that more elements tie with than the list holds. It is a little
+// below the k-th key, so that perhaps none of them is wanted. Returns false if the wait for the other blocks
+// gave up.
+template <class Word>
+__device__ __forceinline__ bool count_ties(Guess<Word>& guess, const RowPart<Word>& part,
+                                           const TopKParams& params,
+                                           const RowScratch<Word>& scratch, UInt32 block,
+                                           RowBarrier& row_barrier, GridStorage& shared) {
+  Threshold<Word>& threshold = guess.threshold;
+  guess.own = count_beside(part, params, threshold, shared.select);
+  Counts all;
+  if (!count_blocks(guess.before, all, guess.own, block, scratch.block_counts(), row_barrier,
+                    shared, [] {})) {
+    return false;
+  }
+  const bool wants_ties = all.above < params.k;
+  const bool is_found =
+      wants_ties ? Int64{all.above} + all.equal >= params.k : all.above <= params.list_capacity;
+  if (is_found) guess.result = kCounted;
+  threshold.num_above = all.above;
+  threshold.num_equal = wants_ties ? all.equal : 0;
+  threshold.num_wanted = wants_ties ? static_cast<UInt32>(params.k) - all.above : 0;
+  return true;
+}
+
+// As `list_by_guess`, which guesses again if the sample had other elements than the row.
+template <class Word>
+__device__ __forceinline__ bool list_by_guesses(Guess<Word>& guess, const RowPart<Word>& part,
+                                                const GridParams& params, RowState<Word>& state,
+                                                const RowScratch<Word>& scratch,
+                                                BitsSeen<Word>& seen, UInt32 block,
+                                                RowBarrier& row_barrier, GridStorage& shared) {
+#pragma unroll 1
+  for (int number = 0; number < kGuesses; ++number) {
+    if (number > 0 && !clear_guess(state, block, row_barrier)) return false;
+    if (!list_by_guess(guess, number, part, params, state, scratch, seen, block, row_barrier,
+                       shared)) {
+      return false;
+    }
+    if (guess.result != kNothing || guess.is_last) break;
+  }
+  if (kCountsTies<Word> && guess.result == kTies &&
+      !count_ties(guess, part, params, scratch, block, row_barrier, shared)) {
+    return false;
+  }
+  // All blocks have read `block_counts` before a search without a digit writes there.
+  return (guess.result != kNothing && guess.result != kTies) || row_barrier.wait();
+}
+
 // Lists the elements of the row that a search for the k-th key, digit by digit, leaves, `count` of them.
-// Unless pairs are compared, they are in order of index, and `seen` gets the bits of their keys. Returns
-// false if the wait for the other blocks gave up.
+// Unless pairs are compared, they are in order of index, and `seen` gets the bits of their keys. The search
+// begins with the threshold of a guess, if elements are counted beside it. Returns false if the wait for the
+// other blocks gave up.
 template <class Word>
 __device__ __forceinline__ bool list_by_search(UInt32& count, UInt32 length,
-                                               const RowPart<Word>& part, const TopKParams& params,
-                                               RowState<Word>& state,
+                                               const Guess<Word>& guess, const RowPart<Word>& part,
+                                               const TopKParams& params, RowState<Word>& state,
                                                const RowScratch<Word>& scratch,
                                                BitsSeen<Word>& seen, UInt32 block,
                                                RowBarrier& row_barrier, GridStorage& shared) {
-  auto threshold = Threshold<Word>::start(length, static_cast<UInt32>(params.k));
-  Counts own = {0, part.length};
+  bool are_summed = guess.result == kCounted;
+  auto threshold = guess.threshold;
+  Counts own = guess.own;
+  Counts before = guess.before;
+  if (!are_summed) {
+    threshold = Threshold<Word>::start(length, static_cast<UInt32>(params.k));
+    own = {0, part.length};
+  }
   for (int digit = 0; !threshold.fits(params.list_capacity) && !threshold.is_exact(); ++digit) {
+    are_summed = false;
     if (!search_row_digit(threshold, own, part, params, state, digit, row_barrier, shared)) {
       return false;
     }
@@ -548,7 +680,7 @@ __device__ __forceinline__ bool list_by_search(UInt32& count, UInt32 length,
   count = threshold.num_above + num_equal;
 
   const List<Word> list = scratch.list(0);
-  if (params.sort_mode != kByDigits && all_fit) {
+  if (params.sort_mode != kByDigits && all_fit && !are_summed) {
     if (threadIdx.x == 0) {
       shared.list_begin = atomicAdd(&state.num_listed, own.above + own.equal);
     }
@@ -556,10 +688,11 @@ __device__ __forceinline__ bool list_by_search(UInt32& count, UInt32 length,
     const List<Word> own_list = {list.keys + shared.list_begin, list.indices + shared.list_begin};
     list_in_any_order(part, params, threshold, own.above + own.equal, own_list, shared.select);
   } else {
-    Counts before;
     Counts all;
-    if (!count_blocks(before, all, own, block, scratch.block_counts(), row_barrier, shared))
+    if (!are_summed && !count_blocks(before, all, own, block, scratch.block_counts(), row_barrier,
+                                     shared, [] {})) {
       return false;
+    }
     const Counts after = {before.above + own.above, before.equal + own.equal};
     put_all_in_order<RowPart<Word>::kLoadsAhead, false>(part, params, threshold, num_equal, before,
                                                         after, shared.select,
@@ -692,22 +825,6 @@ __device__ __forceinline__ bool sort_row_by_radix(List<Word>& from, List<Word> o
   return true;
 }
 
-// Writes the listed element with this rank. The element of most keys is known without a load from any place
-// of the row.
-template <bool kIsRagged, class Word>
-__device__ __forceinline__ void write_listed(Word key, UInt32 listed,
-                                             const Word* __restrict__ input, Word* values,
-                                             void* indices, const TopKParams& params,
-                                             const RowStart& start, UInt32 length, Int64 rank) {
-  const UInt32 index = index_in_row(params, listed);
-  Word element;
-  if (element_of_key(element, key, params) && index == listed) {
-    write_element<kIsRagged>(element, index, length, values, indices, params, start, rank);
-  } else {
-    write_result<kIsRagged>(input, values, indices, params, start, length, rank, index);
-  }
-}
-
 template <class Word, bool kIsRagged = false>
 __global__ void __launch_bounds__(kThreads, 1)
     top_k_grid_radix(const Word* __restrict__ input, Word* values, void* indices,
@@ -733,16 +850,17 @@ __global__ void __launch_bounds__(kThreads, 1)
                               params.input_axis_stride, static_cast<UInt32>(end - begin),
                               static_cast<UInt32>(begin)};
 
-  UInt32 count = 0;
-  bool is_exchanged = false;
+  Guess<Word> guess = {};
   BitsSeen<Word> seen;
   if (!kIsRagged && params.sample_rank > 0 &&
-      !list_by_guess(count, is_exchanged, part, params, state, scratch, seen, block, row_barrier,
-                     shared)) {
+      !list_by_guesses(guess, part, params, state, scratch, seen, block, row_barrier, shared)) {
     return;
   }
-  if (count == 0 && !list_by_search(count, static_cast<UInt32>(length), part, params, state,
-                                    scratch, seen, block, row_barrier, shared)) {
+  UInt32 count = guess.count;
+  const bool is_exchanged = guess.result == kExchanged;
+  if (!is_exchanged && guess.result != kListed &&
+      !list_by_search(count, static_cast<UInt32>(length), guess, part, params, state, scratch, seen,
+                      block, row_barrier, shared)) {
     return;
   }
   if (params.sort_mode == kByDigits && !is_exchanged) {
@@ -757,7 +875,7 @@ __global__ void __launch_bounds__(kThreads, 1)
                               static_cast<UInt32>(length), rank);
     };
     exchange_of<Word>(params, shared)
-        .rank(list, count, static_cast<UInt32>(params.k), block, num_blocks,
+        .rank(PairList<Word>::in(list), count, static_cast<UInt32>(params.k), block, num_blocks,
               reinterpret_cast<UInt8*>(&shared + 1), shared.bounds, write);
   } else if (params.sort_mode != kByDigits) {
     const List<Word> copy = List<Word>::in(reinterpret_cast<UInt8*>(&shared + 1), capacity, 0);

@@ -349,7 +349,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (threadIdx.x == 0) num_done[row_number] = 0;
 
   const Int64 capacity = params.list_capacity;
-  const UInt32 most = static_cast<UInt32>(capacity);
+  const UInt32 most = static_cast<UInt32>(capacity) - kSpareRoom;
   UInt8* storage = reinterpret_cast<UInt8*>(&shared + 1);
   const List<Word> list = List<Word>::in(storage, capacity, 0);
   UInt32* chosen = list.indices + capacity;
@@ -368,9 +368,16 @@ __global__ void __launch_bounds__(kThreads, 1)
     count = k;
     __syncthreads();  // the list is complete before it is read
   }
-  rank_by_buckets<Word, kThreads>(
-      list, list, count, k, shared.select, shared.bounds, [&](UInt32 rank, Word, UInt32 index) {
-        write_result<kIsRagged>(input, values, indices, params, start, row.length, rank,
-                                index_in_row(params, index));
-      });
+  const auto write = [&](UInt32 rank, Word, UInt32 index) {
+    write_result<kIsRagged>(input, values, indices, params, start, row.length, rank,
+                            index_in_row(params, index));
+  };
+  if (count <= kMaxCountedList) {
+    rank_short_list<Word, kThreads>(list, count, k, write);
+    return;
+  }
+  LongRanked<Word> pairs[kRankedPerThread];
+  load_pairs<kThreads>(list, count, pairs);
+  rank_by_buckets<Word, kThreads>(pairs, list, count, k, shared.select, shared.bounds, write,
+                                  [] {});
 }

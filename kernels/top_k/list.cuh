@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common/types.cuh"
+#include "top_k/ranked.cuh"
 
 template <class Word>
 struct List {
@@ -18,4 +19,33 @@ struct List {
     keys[place] = key;
     indices[place] = index;
   }
+  __device__ __forceinline__ void put(UInt32 place, const LongRanked<Word>& pair) const {
+    put(place, pair.key(), pair.index());
+  }
+  __device__ __forceinline__ LongRanked<Word> at(UInt32 place) const {
+    return LongRanked<Word>::of(keys[place], indices[place]);
+  }
+  __device__ __forceinline__ List from(UInt32 begin) const {
+    return {keys + begin, indices + begin};
+  }
+};
+
+// A list whose pairs are moved by one access each, if they are numbers of 64 bits.
+template <class Word>
+struct PairList : List<Word> {
+  // In the storage of a list that was made by `List::in`.
+  static __device__ __forceinline__ PairList in(const List<Word>& list) { return {list}; }
+};
+template <>
+struct PairList<UInt32> {
+  Ranked64* pairs;
+
+  static __device__ __forceinline__ PairList in(const List<UInt32>& list) {
+    return {reinterpret_cast<Ranked64*>(list.keys)};
+  }
+  __device__ __forceinline__ void put(UInt32 place, const Ranked64& pair) const {
+    pairs[place] = pair;
+  }
+  __device__ __forceinline__ Ranked64 at(UInt32 place) const { return pairs[place]; }
+  __device__ __forceinline__ PairList from(UInt32 begin) const { return {pairs + begin}; }
 };

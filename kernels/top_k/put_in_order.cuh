@@ -51,8 +51,10 @@ __device__ __forceinline__ void load_apart(const RowPart<Word>& part, UInt64 beg
   }
 #pragma unroll
   for (UInt32 i = 0; i < kLoads; ++i) {
-    uint4 one[1];
-    part.template load<1>(begin + i * kDistance, one);
+    uint4 one[1] = {};
+    if (begin + i * kDistance < part.length) {
+      part.template load<1>(begin + i * kDistance, one);
+    }
     bytes[i] = one[0];
   }
 }

@@ -92,6 +92,11 @@ __device__ __forceinline__ UInt32 one_if_before(const Pair& a, const Pair& b) {
 __device__ __forceinline__ UInt32 one_if_before(const Ranked32& a, const Ranked32& b) {
   return static_cast<UInt32>((static_cast<UInt64>(a.bits) + ~b.bits) >> 32);
 }
+// Without the branch that `is_before` may have where keys tie.
+__device__ __forceinline__ UInt32 one_if_before(const Ranked96& a, const Ranked96& b) {
+  const bool ties_before = (a.whole_key == b.whole_key) & (a.backward_index > b.backward_index);
+  return (a.whole_key > b.whole_key) | ties_before ? 1 : 0;
+}
 
 template <int kBytes>
 struct RankedOf {
@@ -107,3 +112,6 @@ struct RankedOf<8> {
 };
 template <class Word>
 using Ranked = typename RankedOf<sizeof(Word)>::Type;
+// Of rows of any length.
+template <class Word>
+using LongRanked = typename RankedOf<sizeof(Word) == 8 ? 8 : 4>::Type;

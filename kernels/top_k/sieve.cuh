@@ -163,3 +163,50 @@ struct Sieve<Word, true> {
     }
   }
 };
+
+// Words that follow each other: `count` of them, from `begin` on.
+template <class Word>
+struct WordRange {
+  Wide<Word> begin;
+  Wide<Word> count;
+
+  __device__ __forceinline__ bool contains(Word element) const {
+    return static_cast<Wide<Word>>(element) - begin < count;
+  }
+};
+
+// Tells by raw bits which elements are at or above a key, exactly for NaN. The numbers of either sign that
+// are at or above a key are a range, and so are those below it. NaNs are in none of these ranges: if they
+// are above the key, the elements that are not below it are found, else those at or above it.
+template <class Word>
+struct AtOrAbove {
+  WordRange<Word> first;
+  WordRange<Word> second;
+  bool inverts;
+
+  template <class Order>
+  static __device__ __forceinline__ AtOrAbove of(Word key, const Order& order) {
+    using Bits = Wide<Word>;
+    constexpr Bits kSign = Bits{1} << (8 * sizeof(Word) - 1);
+    const Bits least = least_above(Floor<Word>{static_cast<Word>(key - 1), key == 0}, order);
+    const Bits positive_flip = static_cast<Word>(order.positive_flip);
+    const Bits sign = (least ^ positive_flip) & kSign;
+    const Bits flip = sign != 0 ? static_cast<Word>(order.negative_flip) : positive_flip;
+    const bool nan_passes = static_cast<Word>(order.nan_key) >= key;
+    const bool keys_rise = (flip & 1) == 0;  // as numbers go away from zero
+    const bool sign_ranks_first = (least & kSign) != 0;
+    const Bits num_numbers = static_cast<Bits>(order.infinity) + 1;  // of a sign
+    const Bits bound = min(((least ^ flip) & (kSign - 1)) + (keys_rise ? 0 : 1), num_numbers);
+    const bool is_low = keys_rise == nan_passes;
+    return {{sign | (is_low ? 0 : bound), is_low ? bound : num_numbers - bound},
+            {sign ^ kSign, sign_ranks_first == nan_passes ? num_numbers : 0},
+            nan_passes};
+  }
+  __device__ __forceinline__ bool in_ranges(Word element) const {
+    return first.contains(element) || second.contains(element);
+  }
+  __device__ __forceinline__ bool is_above(Word element) const {
+    return in_ranges(element) != inverts;
+  }
+  __device__ __forceinline__ bool is_equal(Word) const { return false; }
+};

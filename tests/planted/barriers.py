@@ -139,6 +139,7 @@ _CASES = {
         "groups of neighbours",
     ),
     "top_k/exchange.cuh": (
+        "grid radix, an exchange of few",
         "grid radix, an exchange of many",
         "grid radix, an exchange of wide keys",
         "grid radix, a guess in ascending order",

@@ -698,18 +698,57 @@ DEFECTS = {
     ),
     "a bucket's places are taken without an atomic": Defect(
         "kernels/top_k/exchange.cuh",
-        "select.bins[bucket] = atomicAdd(&row_buckets[bucket], num_own) - before;",
-        """select.bins[bucket] = row_buckets[bucket] - before;
-          row_buckets[bucket] += num_own;""",
+        "if (num_own != 0) taken[i] = atomicAdd(&row_buckets[bucket], num_own);",
+        """if (num_own != 0) {
+            taken[i] = row_buckets[bucket];
+            row_buckets[bucket] += num_own;
+          }""",
         ("grid radix, an exchange of few",),
         f"{UNWRITTEN}|{BOUNDS}|{WRONG}|{RACE}",
     ),
     "blocks exchange elements in their own order": Defect(
         "kernels/top_k/exchange.cuh",
-        "const UInt32 i = order[place];",
-        "const UInt32 i = place;",
+        "list.at(order[place])",
+        "list.at(place)",
         ("grid radix, an exchange of many",),
         f"{UNWRITTEN}|{WRONG}|{RACE}",
+    ),
+    "elements behind a list are compared": Defect(
+        "kernels/top_k/bucket_rank.cuh",
+        "if (threadIdx.x < kSpareRoom) by_bucket.put(count + threadIdx.x, LongRanked<Word>::none());",
+        "",
+        ("grid radix, an exchange of few", "grid radix, an exchange of many"),
+        f"{UNWRITTEN}|{WRONG}|{RACE}",
+    ),
+    "a second guess has the first one's counts": Defect(
+        "kernels/top_k/grid_radix.cu",
+        "state.buckets[bin] = 0;",
+        "",
+        ("grid radix, a guess that is too high",),
+        f"{UNWRITTEN}|{BOUNDS}|{WRONG}",
+    ),
+    "a second guess has the first one's sample": Defect(
+        "kernels/top_k/grid_radix.cu",
+        "guess == 0 ? 0 : number * kGoldenRatio % kDistance",
+        "0",
+        (),
+        WRONG,
+        tests=("tests/operators/top_k/test_traffic.py::test_reads_are_those_of_the_table",),
+    ),
+    "counts beside ties that a guess has not found": Defect(
+        "kernels/top_k/grid_radix.cu",
+        "const bool wants_ties = all.above < params.k;",
+        "const bool wants_ties = true;",
+        ("grid radix, a guess below few values",),
+        f"{UNWRITTEN}|{BOUNDS}|{WRONG}",
+    ),
+    "NaNs that rank first are not listed": Defect(
+        "kernels/top_k/sieve.cuh",
+        "const bool nan_passes = static_cast<Word>(order.nan_key) >= key;",
+        "const bool nan_passes = false;",
+        (),
+        WRONG,
+        tests=("tests/operators/top_k/test_radix.py::test_a_floor_guessed_from_a_sample",),
     ),
     "buckets that are too full are ranked": Defect(
         "kernels/top_k/exchange.cuh",

@@ -223,6 +223,9 @@ CASES = {
     ),
     # All candidates are in the last part, and their block has no room for them.
     "grid radix, a guess without room": Case(top_k((1, 66_000), 9000), "grid_radix", FOUR, "ascending"),
+    # The floor is the k-th key, or the next one, and ties with more elements than a list holds.
+    "grid radix, a guess of few values": Case(top_k((1, 33_000), 300), "grid_radix", TWO),
+    "grid radix, a guess below few values": Case(top_k((1, 33_000), 4690), "grid_radix", TWO, "steps"),
     "grid radix, a guess of ties": Case(top_k((1, 33_000), 100), "grid_radix", TWO, "equal"),
     "block radix, full lists": Case(top_k((2, 2000), 1800), "block_radix"),
     "block radix through memory, full lists": Case(top_k((2, 4000), 3500), "block_radix", NARROW),

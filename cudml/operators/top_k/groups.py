@@ -18,6 +18,7 @@ from cudml.plans import WARP_LANES, KernelLaunch, Limits, ParamStruct, Workspace
 _THREADS = 512
 _WARPS = _THREADS // WARP_LANES
 _MAX_LISTED = 8 * _THREADS
+_SPARE_ROOM = 8
 _TOPS = 4 * _WARPS
 _STORAGE_BYTES = round_up(select_storage_bytes(_THREADS) + 16 + 4 * _TOPS + 12, 8)
 
@@ -61,7 +62,7 @@ def _shape(selection: Selection) -> _Shape:
     groups = chunks * WARP_LANES // lanes
     max_groups = min(round_up(k + max(int(_SLACK_PART * k), _MIN_SLACK), 8), round_up(groups, 8))
     max_listed = min(max(_MIN_LISTED, 1 << (2 * k - 1).bit_length()), _MAX_LISTED)
-    list_bytes = max_listed * (size + 4) + 4 * max_groups + groups * size
+    list_bytes = (max_listed + _SPARE_ROOM) * (size + 4) + 4 * max_groups + groups * size
     return _Shape(lanes, chunks, groups, max_groups, max_listed, _STORAGE_BYTES + list_bytes)
 
 
@@ -93,7 +94,7 @@ def groups(selection: Selection, limits: Limits) -> Steps:
             selection,
             _PARAMS,
             blocks_per_row=parts,
-            list_capacity=shape.max_listed,
+            list_capacity=shape.max_listed + _SPARE_ROOM,
             more={
                 "log_lanes": shape.lanes.bit_length() - 1,
                 "num_chunks": shape.chunks,
@@ -107,6 +108,7 @@ def groups(selection: Selection, limits: Limits) -> Steps:
             ("kTops", _TOPS),
             ("sizeof(GroupStorage)", _STORAGE_BYTES),
             ("kRankedPerThread", _MAX_LISTED // _THREADS),
+            ("kSpareRoom", _SPARE_ROOM),
         ),
     )
     workspaces = (

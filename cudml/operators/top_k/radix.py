@@ -216,7 +216,7 @@ def _exchanges(selection: Selection) -> bool:
 
 
 def _ranked_capacity(selection: Selection, limits: Limits) -> int:
-    """How many exchanged elements a block ranks at once: a power of two, for a network."""
+    """The capacity of the list of exchanged elements that a block ranks at once: a power of two."""
     fitting = (limits.shared_bytes_per_block - _GRID_STORAGE_BYTES) // selection.pair_bytes
     return min(_MOST_RANKED, 1 << (fitting.bit_length() - 1))
 

@@ -243,6 +243,7 @@ SNIPPETS: Mapping[str, Written] = {
             "GT.U32.OR": np.greater,
             "LE.OR": np.less_equal,
             "LT.OR": np.less,
+            "EQ.OR": np.equal,
         }.items()
     },
     **{
