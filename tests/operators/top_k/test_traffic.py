@@ -119,12 +119,11 @@ def num_digits(x: np.ndarray, k: int, capacity: int) -> int:
     shift, digits, counted, num_above = 8 * x.itemsize, 0, x, 0
     middle = x.dtype.type(1) << x.dtype.type(shift - 1)
     while counted.size + num_above > capacity and counted.size > k - num_above and shift > 0:
-        seen = (
-            counted if digits > 0 else x[x >= middle] if kth >= middle else np.array([0, -1]).astype(x.dtype)
-        )
-        differing = int(np.bitwise_or.reduce(seen ^ seen[0]))
+        seen = counted if digits > 0 else x[x >= middle]
         shift, digits = max(shift - 11, 0), digits + 1
-        shift = min(shift, (differing & ((1 << shift) - 1)).bit_length())
+        if digits > 1 or kth >= middle:
+            differing = int(np.bitwise_or.reduce(seen ^ seen[0]))
+            shift = min(shift, (differing & ((1 << shift) - 1)).bit_length())
         num_above = np.count_nonzero(x >> shift > kth >> shift)
         counted = x[x >> shift == kth >> shift]
     return digits
