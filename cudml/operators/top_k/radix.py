@@ -134,10 +134,13 @@ def can_share_rows(selection: Selection, limits: Limits) -> bool:
 def _counts_pairs(selection: Selection, limits: Limits) -> bool:
     """Whether blocks that share a row put its results in order by counting, not by an exchange or a sort."""
     most = min(_counted_evenly(selection, limits), _counted_capacity(selection, limits) // 2)
-    if _exchanges(selection) and _is_sampled(selection, limits):
+    if not _is_sampled(selection, limits):
+        return selection.k <= most
+    if _exchanges(selection):
         of_block, beside = _COUNTED_BESIDE_EXCHANGE
         most = min(most, of_block * _blocks_per_row(selection, limits) + beside)
-    return selection.k <= most
+    _, candidates = _guessed(selection, limits)
+    return selection.k <= most and candidates <= _counted_capacity(selection, limits)
 
 
 def _counted_evenly(selection: Selection, limits: Limits) -> int:
@@ -168,6 +171,16 @@ def _is_sampled(selection: Selection, limits: Limits) -> bool:
     return is_long and selection.lengths is None and selection.axis_strides[0] == 1
 
 
+def _guessed(selection: Selection, limits: Limits) -> tuple[int, int]:
+    """The rank of the floor in a sample of a row, and the most candidates that it should leave."""
+    per_load = VECTOR_BYTES // selection.element.size
+    sampled = _sample_length(selection, limits)
+    rank = rank_in_sample(selection.k, per_load, selection.row_length, sampled // per_load)
+    # `most_sampled` of the kernel plus four standard deviations, scaled from the sample to the row.
+    most = rank + rank // 32 + 4
+    return rank, round_up(ceil_div((most + 4 * isqrt(most)) * selection.row_length, sampled), 8)
+
+
 class _Guess(NamedTuple):
     """The rank of the floor in a sample, and the most candidates of a row and of a block.
 
@@ -187,15 +200,9 @@ def _guess(selection: Selection, limits: Limits) -> _Guess | None:
     """
     if not _is_sampled(selection, limits):
         return None
-    blocks, per_load = _blocks_per_row(selection, limits), VECTOR_BYTES // selection.element.size
-    sampled = _sample_length(selection, limits)
-    rank = rank_in_sample(selection.k, per_load, selection.row_length, sampled // per_load)
-    # `most_sampled` of the kernel plus four standard deviations, scaled from the sample to the row.
-    most = rank + rank // 32 + 4
-    candidates = round_up(ceil_div((most + 4 * isqrt(most)) * selection.row_length, sampled), 8)
+    blocks = _blocks_per_row(selection, limits)
+    rank, candidates = _guessed(selection, limits)
     by_counting = _counts_pairs(selection, limits)
-    if by_counting and candidates > _counted_capacity(selection, limits):
-        return None
     fitting = (limits.shared_bytes_per_block - _GRID_STORAGE_BYTES) // _own_bytes(selection)
     sorts = not by_counting and not _exchanges(selection)
     lists_in_order = sorts and selection.k > _RESULTS_IN_ORDER * blocks

@@ -162,3 +162,17 @@ def test_lists_of_parts_of_any_length(dtype: str, length_offset: int, rng: np.ra
     assert launch.params.values["sort_mode"] == BY_DIGITS
     assert launch.params.values["lists_in_order"] == (dtype in ("float16", "int8"))
     check_top_k(emulator.get_device(), x, options, limits)
+
+
+def test_more_candidates_than_are_compared(rng: np.random.Generator) -> None:
+    """A sample of a very long row leaves more candidates than are compared, which are exchanged."""
+    limits = replace(GPU, num_multiprocessors=1)
+    x = rng.standard_normal((1, 1 << 19))
+    options = Options(100, path="grid_radix")
+    (launch,) = launches(plan_for(x[:, : 1 << 17], options, limits))
+    assert launch.params.values["sort_mode"] == BY_COUNTING
+    (launch,) = launches(plan_for(x, options, limits))
+    assert launch.params.values["sort_mode"] == BY_DIGITS
+    with cudml.emulator_report() as report:
+        check_top_k(emulator.get_device(), x, options, limits)
+    assert report.total("input_tensor").bytes_read < 1.1 * x.nbytes
