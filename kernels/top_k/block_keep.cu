@@ -71,7 +71,8 @@ __device__ __forceinline__ void clear(Bins& bins) {
 template <class Word>
 struct KeptRow {
   static constexpr UInt32 kPerLoad = RowLoads<Word>::kPerLoad;
-  static constexpr UInt32 kAtOnce = kPerLoad < 4 ? kPerLoad : 4;
+  // Elements that are visited at once. Four bytes would take more registers than there are.
+  static constexpr UInt32 kAtOnce = sizeof(Word) == 1 || sizeof(Word) == 8 ? 2 : 4;
 
   const RowLoads<Word>& row;
   uint4* kept;
@@ -188,9 +189,17 @@ struct KeptRow {
   }
 };
 
-// Distances of keys below the largest key, and buckets of distances, of equal width: the first bucket has the
-// largest keys, the last has everything below the floor. If there are few keys, buckets also tell indices
-// apart, so that many equal elements do not fill one bucket.
+// What buckets have to tell apart: keys without NaNs and zeros of both signs; any keys; or few keys, and
+// indices.
+enum BucketKind { kPlainKeys, kAnyKeys, kFewKeys };
+template <BucketKind kKind>
+struct OfKind {
+  static constexpr BucketKind kValue = kKind;
+};
+
+// Distances of keys below the largest key, and buckets of equal width, in which numbers near zero share a
+// place: the first bucket has the largest keys, the last has everything below the floor. If there are few
+// keys, buckets also tell indices apart, so that many equal elements do not fill one bucket.
 template <class Word>
 struct Buckets {
   using Key = Wide<Word>;
@@ -198,27 +207,32 @@ struct Buckets {
   // Bits of keys and indices together. One bit less than a digit's, so that no such bucket is the last one.
   static constexpr int kFewBits = kDigitBits - 1;
   static constexpr Key kAllOnes = static_cast<Word>(~Word{0});
-
   const FineParams& params;
-  Key top;             // the largest key
-  Key range;           // distance of the floor below the largest key
-  UInt32 shift;        // bits dropped from a distance, to leave 32
+  Key top;       // the largest key
+  UInt32 shift;  // bits dropped from a distance, to leave 32: the units of the buckets
+  UInt32 range;  // distance of the floor below the largest key, in units
+  Distances distances;
   UInt32 width;        // of a bucket, about
   UInt32 scale;        // 2^32 / width, rounded down
   UInt32 index_bits;   // upper bits of the index that buckets tell apart
   UInt32 index_shift;  // its lower bits, which buckets do not tell apart
   bool has_zeros;      // zeros of both signs may occur, whose keys differ though they tie
-  bool is_plain;       // no such zeros, no NaNs, and no index in buckets
-  Key plain_factor;    // factor and offset from ordered bits to a distance, in the upper bits
+  BucketKind kind;
+  Key plain_factor;  // factor and offset from ordered bits to a distance, in the upper bits
   Key plain_offset;
 
   static __device__ __forceinline__ Buckets of(Key top, Key least, UInt32 length,
-                                               const FineParams& params) {
+                                               const RowLoads<Word>& row) {
     constexpr int kSpare = kSpareBits<Word>;
-    Buckets made = {params, top, static_cast<Key>(top - least), 0, 0, 0, 0, 31, false, false, 0, 0};
-    const int range_bits = 64 - __clzll(static_cast<Int64>(UInt64{made.range}));
+    const FineParams& params = row.params;
+    Buckets made = {params, top, 0, 0, {}, 0, 0, 0, 31, false, kFewKeys, 0, 0};
+    const int range_bits = 64 - __clzll(static_cast<Int64>(UInt64{top - least}));
     if constexpr (sizeof(Word) == 8) made.shift = max(0, range_bits - 32);
-    made.width = static_cast<UInt32>(made.range >> made.shift) / kLast + 1;
+    const auto units = [&](Key keys) { return static_cast<UInt32>(keys >> made.shift); };
+    made.distances =
+        Distances::between<Word>(least, top, ZeroKey<Word>::of(row.zero(), row.params), units);
+    made.range = units(top - least);
+    made.width = (made.range - made.distances.middle) / kLast + 1;
     made.scale = kFullMask / made.width;
     made.index_bits = max(0, kFewBits - range_bits);
     if (made.index_bits > 0) {
@@ -229,17 +243,16 @@ struct Buckets {
     const Key other_zero = static_cast<Key>(params.other_zero) >> kSpare;
     const Key first_nan = static_cast<Key>(params.first_nan) >> kSpare;
     const Key end_nan = static_cast<Key>(params.end_nan) >> kSpare;
-    Key lowest = least;
-    if constexpr (sizeof(Word) <= 4) {
-      // Buckets but the last one may reach somewhat below the floor.
-      const UInt64 reach = UInt64{kNumBins + 1} * made.width;
-      lowest = top > reach ? static_cast<Key>(top - reach) : 0;
-    }
+    // Buckets but the last one may reach somewhat below the floor.
+    const UInt64 reach = sizeof(Word) == 8
+                             ? (UInt64{made.range} << made.shift) + (UInt64{1} << made.shift) - 1
+                             : UInt64{kNumBins + 1} * made.width + made.distances.middle;
+    const Key lowest = top > reach ? static_cast<Key>(top - reach) : 0;
     made.has_zeros = zero != other_zero && other_zero >= lowest && other_zero <= top;
     // A `first_nan` of all ones changes no key.
     const bool has_nans =
         top > first_nan || (top == first_nan && first_nan != kAllOnes) || lowest < end_nan;
-    made.is_plain = made.index_bits == 0 && !made.has_zeros && !has_nans;
+    if (made.index_bits == 0) made.kind = made.has_zeros || has_nans ? kAnyKeys : kPlainKeys;
     made.plain_factor = static_cast<Key>(0 - static_cast<Key>(params.factor));
     made.plain_offset =
         (top << kSpare | ((Key{1} << kSpare) - 1)) - static_cast<Key>(params.offset);
@@ -247,9 +260,9 @@ struct Buckets {
   }
 
   // The distance of an element whose bits are in the upper bits.
-  template <bool kIsPlain>
+  template <BucketKind kKind>
   __device__ __forceinline__ Key distance(Key bits) const {
-    if constexpr (kIsPlain) {
+    if constexpr (kKind == kPlainKeys) {
       return (risen<Word>(bits, params) * plain_factor + plain_offset) >> kSpareBits<Word>;
     } else {
       const Key fine = fine_key<Word>(bits, params) & RowLoads<Word>::kElementMask;
@@ -257,36 +270,37 @@ struct Buckets {
     }
   }
   // The bucket of an element, unless it is in the last bucket.
-  template <bool kIsPlain>
+  template <BucketKind kKind>
   __device__ __forceinline__ UInt32 bucket(Key distance, UInt32 index) const {
-    if constexpr (!kIsPlain) {
-      if (index_bits != 0) {
-        return static_cast<UInt32>(distance) << index_bits | index >> index_shift;
-      }
+    if constexpr (kKind == kFewKeys) {
+      return static_cast<UInt32>(distance) << index_bits | index >> index_shift;
     }
-    return __umulhi(static_cast<UInt32>(distance >> shift), scale);
+    const UInt32 units = static_cast<UInt32>(distance >> shift);
+    // Without zeros, nothing is skipped.
+    return __umulhi(kKind == kAnyKeys ? distances.of(units) : units, scale);
   }
   // The bucket of any element.
-  template <bool kIsPlain>
+  template <BucketKind kKind>
   __device__ __forceinline__ UInt32 any_bucket(Key distance, UInt32 index) const {
-    if constexpr (!kIsPlain || sizeof(Word) == 8) {
-      return distance > range ? kLast : bucket<kIsPlain>(distance, index);
+    if constexpr (kKind != kPlainKeys || sizeof(Word) == 8) {
+      return distance >> shift > range ? kLast : bucket<kKind>(distance, index);
     } else {
-      return min(kLast, bucket<kIsPlain>(distance, index));
+      return min(kLast, bucket<kKind>(distance, index));
     }
   }
   // The largest distance in a bucket and those before it.
-  template <bool kIsPlain>
+  template <BucketKind kKind>
   __device__ __forceinline__ Key most(UInt32 bucket) const {
-    if (!kIsPlain && index_bits != 0) return bucket >> index_bits;
+    if constexpr (kKind == kFewKeys) return bucket >> index_bits;
     // The next bucket begins where a distance times `scale` reaches 2^32 times its number: at that number
     // times the width, and some more, because `scale` is rounded down.
     const UInt32 next = bucket + 1;
     const UInt32 rest = 0 - width * scale;  // 2^32 - width * scale: at least 1, at most `width`
-    const UInt64 end = UInt64{next} * width + (next * rest - 1) / scale + 1;
-    if constexpr (!kIsPlain || sizeof(Word) == 8) {
-      if (end > UInt64{range} >> shift) return range;
+    UInt64 end = UInt64{next} * width + (next * rest - 1) / scale + 1;
+    if constexpr (kKind != kPlainKeys || sizeof(Word) == 8) {
+      if (end > range - distances.middle) end = UInt64{range - distances.middle} + 1;
     }
+    if (kKind == kAnyKeys) end = UInt64{distances.last_of(static_cast<UInt32>(end - 1))} + 1;
     return static_cast<Key>((end << shift) - 1);
   }
 };
@@ -294,7 +308,7 @@ struct Buckets {
 // Lists the elements that can be among the first `wanted`, by buckets. Returns the number of listed elements;
 // 0 if too few are above the floor, or too many are in one bucket. The bins are clear before. Once elements
 // are listed, the bins are the ends of the list's buckets.
-template <bool kIsPlain, class Word>
+template <BucketKind kKind, class Word>
 __device__ __forceinline__ UInt32 list_by_buckets(const KeptRow<Word>& kept,
                                                   const Buckets<Word>& buckets, UInt32 wanted,
                                                   Listed<Word>* list, KeepStorage& shared) {
@@ -304,9 +318,9 @@ __device__ __forceinline__ UInt32 list_by_buckets(const KeptRow<Word>& kept,
   kept.for_each([&](const auto& bits, UInt32 place) {
 #pragma unroll
     for (UInt32 i = 0; i < sizeof(bits) / sizeof(bits[0]); ++i) {
-      const Key distance = buckets.template distance<kIsPlain>(bits[i]);
+      const Key distance = buckets.template distance<kKind>(bits[i]);
       // Without a branch: lanes that count in one bin, as in the last one, do not take turns.
-      atomicAdd(&bins[buckets.template any_bucket<kIsPlain>(distance, place + i - skipped)], 1);
+      atomicAdd(&bins[buckets.template any_bucket<kKind>(distance, place + i - skipped)], 1);
     }
   });
   __syncthreads();  // every element is counted before the counts are read
@@ -334,7 +348,7 @@ __device__ __forceinline__ UInt32 list_by_buckets(const KeptRow<Word>& kept,
       if (before + own[i] >= wanted) {
         shared.select.digit = first_bin + i;
         shared.select.num_listed = before + own[i];
-        shared.most = buckets.template most<kIsPlain>(first_bin + i);
+        shared.most = buckets.template most<kKind>(first_bin + i);
       }
     }
     before += own[i];
@@ -354,9 +368,9 @@ __device__ __forceinline__ UInt32 list_by_buckets(const KeptRow<Word>& kept,
     bool is_listed[kCount];
 #pragma unroll
     for (UInt32 i = 0; i < kCount; ++i) {
-      distances[i] = buckets.template distance<kIsPlain>(bits[i]);
-      const UInt32 bucket = buckets.template bucket<kIsPlain>(distances[i], place + i - skipped);
-      is_listed[i] = distances[i] <= most && (kIsPlain || bucket <= last_bucket);
+      distances[i] = buckets.template distance<kKind>(bits[i]);
+      const UInt32 bucket = buckets.template bucket<kKind>(distances[i], place + i - skipped);
+      is_listed[i] = distances[i] <= most && (kKind != kFewKeys || bucket <= last_bucket);
       if (is_listed[i]) to[i] = atomicAdd(&bins[bucket], 1);
     }
 #pragma unroll
@@ -369,13 +383,13 @@ __device__ __forceinline__ UInt32 list_by_buckets(const KeptRow<Word>& kept,
 }
 
 // Calls write(rank, index) for the first `wanted` elements of a list in buckets, whose ends are `bins`.
-template <bool kIsPlain, class Word, class Write>
+template <BucketKind kKind, class Word, class Write>
 __device__ __forceinline__ void rank_in_buckets(const Buckets<Word>& buckets,
                                                 const Listed<Word>* list, UInt32 count,
                                                 UInt32 wanted, const Bins& bins, Write write) {
   for (UInt32 place = threadIdx.x; place < count; place += kThreads) {
     const Listed<Word> own = list[place];
-    const UInt32 bucket = buckets.template bucket<kIsPlain>(own.distance(), own.index());
+    const UInt32 bucket = buckets.template bucket<kKind>(own.distance(), own.index());
     const UInt32 begin = bucket == 0 ? 0 : bins[bucket - 1];
     const UInt32 end = bins[bucket];
     UInt32 rank = begin;
@@ -446,15 +460,22 @@ __global__ void __launch_bounds__(kThreads, 2)
       clear(bins);
       __syncthreads();  // bins are clear before they are changed
     }
-    const auto buckets = Buckets<Word>::of(top, least, length, params);
-    // Numbers near zero would leave few buckets to other numbers.
-    if (is_guess && buckets.has_zeros) continue;
-    if (buckets.is_plain) {
-      count = list_by_buckets<true>(kept, buckets, k, by_buckets, shared);
-      if (count > 0) rank_in_buckets<true>(buckets, by_buckets, count, k, bins, write);
+    const auto buckets = Buckets<Word>::of(top, least, length, row);
+    // Of long words, a digit takes less time than buckets for both signs, which few results may not need.
+    if (sizeof(Word) == 8 && is_guess && buckets.has_zeros && k <= length / 8 * 3) continue;
+    const auto list_and_rank = [&](auto kind) {
+      constexpr BucketKind kKind = decltype(kind)::kValue;
+      count = list_by_buckets<kKind>(kept, buckets, k, by_buckets, shared);
+      if (count > 0) rank_in_buckets<kKind>(buckets, by_buckets, count, k, bins, write);
+    };
+    if constexpr (sizeof(Word) == 1) {  // at most 256 keys
+      list_and_rank(OfKind<kFewKeys>());
+    } else if (buckets.kind == kPlainKeys) {
+      list_and_rank(OfKind<kPlainKeys>());
+    } else if (buckets.kind == kAnyKeys) {
+      list_and_rank(OfKind<kAnyKeys>());
     } else {
-      count = list_by_buckets<false>(kept, buckets, k, by_buckets, shared);
-      if (count > 0) rank_in_buckets<false>(buckets, by_buckets, count, k, bins, write);
+      list_and_rank(OfKind<kFewKeys>());
     }
     if (!is_guess) break;
   }

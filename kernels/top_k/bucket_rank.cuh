@@ -4,6 +4,7 @@
 
 #include "common/block_scan.cuh"
 #include "common/intrinsics.cuh"
+#include "common/ordering_key.cuh"
 #include "common/types.cuh"
 #include "top_k/counted_rank.cuh"
 #include "top_k/list.cuh"
@@ -40,11 +41,69 @@ struct KeyBounds {
   template <class Word>
   __device__ __forceinline__ void add(Wide<Word> own_largest, Wide<Word> own_complement) {
     own_largest = warp_largest(own_largest);
+    if (threadIdx.x % kWarpSize == 0) atomicMax(&largest_of<Word>(), own_largest);
+    add_complement<Word>(own_complement);
+  }
+  template <class Word>
+  __device__ __forceinline__ void add_complement(Wide<Word> own_complement) {
     own_complement = warp_largest(own_complement);
-    if (threadIdx.x % kWarpSize == 0) {
-      atomicMax(&largest_of<Word>(), own_largest);
-      atomicMax(&complement_of<Word>(), own_complement);
-    }
+    if (threadIdx.x % kWarpSize == 0) atomicMax(&complement_of<Word>(), own_complement);
+  }
+};
+
+// Binades at either end of a range of floating-point numbers that are told apart. A binade has the numbers
+// from a power of two to the next. Near zero there are few of usual data, and most of a range's keys.
+constexpr int kBinadesOfEnd = 12;
+
+// The key of zero, and how many keys are told apart at either end of a range that includes it: all keys of
+// integers.
+template <class Word>
+struct ZeroKey {
+  Wide<Word> key;
+  Wide<Word> keys_of_end;
+
+  template <class Order>
+  static __device__ __forceinline__ ZeroKey of(Wide<Word> key, const Order& order) {
+    const Wide<Word> infinity = static_cast<Wide<Word>>(order.infinity);
+    const Wide<Word> binade = infinity & (0 - infinity);
+    const Wide<Word> all = static_cast<Wide<Word>>(~Wide<Word>{0});
+    return {key, order.negative_zero != 0 ? kBinadesOfEnd * binade : all / 2};
+  }
+  // Whether there are keys near zero between the ends of a range that are not told apart.
+  __device__ __forceinline__ bool divides(Wide<Word> least, Wide<Word> largest) const {
+    return least <= key && key <= largest && (largest - least) / 2 > keys_of_end;
+  }
+};
+
+// For ranges that rarely have both signs: numbers near zero are told apart, too, by fewer instructions.
+struct NoZeroKey {};
+
+// Distances below a largest key, in units of one or more keys. If zero is between the least key and that one,
+// the numbers near zero share a distance.
+struct Distances {
+  UInt32 end;     // the distance that the numbers near zero share
+  UInt32 middle;  // the distance from the first to the last of them, which is skipped
+
+  // `units` tells the units of a distance of keys.
+  template <class Word, class Units>
+  static __device__ __forceinline__ Distances between(Wide<Word> least, Wide<Word> largest,
+                                                      const ZeroKey<Word>& zero, Units units) {
+    if (!zero.divides(least, largest)) return {0, 0};
+    const UInt32 end = units(zero.keys_of_end);
+    return {end, units(largest - least) - 2 * end};
+  }
+  template <class Key, class Units>
+  static __device__ __forceinline__ Distances between(Key, Key, NoZeroKey, Units) {
+    return {0, 0};
+  }
+  // From a distance that skips nothing.
+  __device__ __forceinline__ UInt32 of(UInt32 distance) const {
+    if (middle == 0) return distance;
+    return max(min(distance, end), max(distance, middle) - middle);
+  }
+  // The largest distance that skips nothing for which `of` returns this one.
+  __device__ __forceinline__ UInt32 last_of(UInt32 distance) const {
+    return distance < end ? distance : distance + middle;
   }
 };
 
@@ -52,21 +111,39 @@ struct KeyBounds {
 // above.
 template <class Word>
 struct EvenBuckets {
-  Wide<Word> top;
-  int shift;      // fills the highest bits of 64 with the distance of the least key from the top
-  UInt32 factor;  // buckets for a distance of 2^32, after the shift
+  using Key = Wide<Word>;
 
-  static __device__ __forceinline__ EvenBuckets between(Wide<Word> least, Wide<Word> largest) {
-    const UInt64 range = largest > least ? largest - least : 1;
-    const int shift = __clzll(static_cast<Int64>(range));
+  Key top;
+  int shift;  // fills the highest bits with the distance of the least key from the top
+  Distances distances;
+  UInt32 factor;  // buckets for 2^32 units
+
+  // The highest 32 bits of a shifted distance.
+  static __device__ __forceinline__ UInt32 units(Key distance, int shift) {
+    return static_cast<UInt32>(distance << shift >> 8 * (sizeof(Key) - sizeof(UInt32)));
+  }
+  template <class Zero>
+  static __device__ __forceinline__ EvenBuckets between(Key least, Key largest, const Zero& zero) {
+    const Key range = largest > least ? largest - least : 1;
+    const int shift = leading_zeros(range);
+    const auto distances =
+        Distances::between(least, largest, zero, [&](Key keys) { return units(keys, shift); });
     // Rounded, so that the least keys may come beyond the last bucket.
-    const float width = static_cast<float>(static_cast<UInt32>(range << shift >> 32));
-    return {largest, shift, static_cast<UInt32>(kNumBins * 4294967296.0f / width)};
+    const float width = static_cast<float>(units(range, shift) - distances.middle);
+    return {largest, shift, distances, static_cast<UInt32>(kNumBins * 4294967296.0f / width)};
   }
   __device__ __forceinline__ UInt32 of(Word key) const {
-    const UInt64 distance = key < top ? top - key : 0;
-    return min(__umulhi(static_cast<UInt32>(distance << shift >> 32), factor),
-               UInt32{kNumBins - 1});
+    const Key distance = key < top ? top - key : 0;
+    const UInt32 bucket = __umulhi(distances.of(units(distance, shift)), factor);
+    return min(bucket, UInt32{kNumBins - 1});
+  }
+
+ private:
+  static __device__ __forceinline__ int leading_zeros(UInt32 bits) {
+    return __clz(static_cast<int>(bits));
+  }
+  static __device__ __forceinline__ int leading_zeros(UInt64 bits) {
+    return __clzll(static_cast<Int64>(bits));
   }
 };
 
@@ -134,15 +211,40 @@ constexpr UInt32 kComparedAtOnce = 4;
 constexpr UInt32 kSpareRoom = 8;
 static_assert(kComparedAtOnce - 1 <= kSpareRoom, "the last bucket ends with the list");
 
+// Ends a list of `count` elements that are ranked by buckets, by pairs that come before no element.
+template <class Word>
+__device__ __forceinline__ void end_list(const PairList<Word>& by_bucket, UInt32 count) {
+  if (threadIdx.x < kSpareRoom) by_bucket.put(count + threadIdx.x, LongRanked<Word>::none());
+}
+
+// The rank of a pair in a list by buckets: its bucket's places begin at `begin`, and end at `end`.
+template <class Word>
+__device__ __forceinline__ UInt32 rank_in_bucket(const PairList<Word>& by_bucket,
+                                                 const LongRanked<Word>& pair, UInt32 begin,
+                                                 UInt32 end) {
+  UInt32 rank = begin;
+  UInt32 compared = begin;
+#pragma unroll 1
+  do {
+#pragma unroll
+    for (UInt32 i = 0; i < kComparedAtOnce; ++i) {
+      rank += one_if_before(by_bucket.at(compared + i), pair);
+    }
+    compared += kComparedAtOnce;
+  } while (compared < end);
+  return rank;
+}
+
 // Calls write(rank, key, index) for the first k of `count` elements, which the threads have loaded by
 // `load_pairs`. `list` is storage that was made by `List::in` in shared storage, with room for `count` and
 // kSpareRoom elements and for the power of two from `count` on. Calls load_next() when `pairs` are free and
 // the threads still compare elements.
-template <class Word, int kThreads, class Write, class LoadNext>
+template <class Word, int kThreads, class Zero, class Write, class LoadNext>
 __device__ __forceinline__ void rank_by_buckets(LongRanked<Word> (&pairs)[kRankedPerThread],
                                                 const List<Word>& list, UInt32 count, UInt32 k,
-                                                SelectStorage<kThreads>& shared, KeyBounds& bounds,
-                                                Write write, LoadNext load_next) {
+                                                const Zero& zero, SelectStorage<kThreads>& shared,
+                                                KeyBounds& bounds, Write write,
+                                                LoadNext load_next) {
   Bins& bins = shared.bins;
   for (int bin = threadIdx.x; bin < kNumBins; bin += kThreads) bins[bin] = 0;
   if (threadIdx.x == 0) bounds = {0, 0};
@@ -161,7 +263,7 @@ __device__ __forceinline__ void rank_by_buckets(LongRanked<Word> (&pairs)[kRanke
   __syncthreads();  // the bounds are those of all keys
 
   const auto buckets = EvenBuckets<Word>::between(
-      static_cast<Wide<Word>>(~bounds.complement_of<Word>()), bounds.largest_of<Word>());
+      static_cast<Wide<Word>>(~bounds.complement_of<Word>()), bounds.largest_of<Word>(), zero);
   UInt32 places[kRankedPerThread];
 #pragma unroll
   for (UInt32 j = 0; j < kRankedPerThread; ++j) {
@@ -196,8 +298,7 @@ __device__ __forceinline__ void rank_by_buckets(LongRanked<Word> (&pairs)[kRanke
       by_bucket.put(bins[buckets.of(pairs[j].key())] + places[j], pairs[j]);
     }
   }
-  // Pairs behind the list that come before no element.
-  if (threadIdx.x < kSpareRoom) by_bucket.put(count + threadIdx.x, LongRanked<Word>::none());
+  end_list(by_bucket, count);
   load_next();
   __syncthreads();  // buckets are complete before they are compared
   for (UInt32 place = threadIdx.x; place < count; place += kThreads) {
@@ -206,16 +307,7 @@ __device__ __forceinline__ void rank_by_buckets(LongRanked<Word> (&pairs)[kRanke
     const UInt32 begin = bins[bucket];
     const UInt32 end = bucket + 1 < kNumBins ? bins[bucket + 1] : count;
     if (begin >= k) continue;
-    UInt32 rank = begin;
-    UInt32 compared = begin;
-#pragma unroll 1
-    do {
-#pragma unroll
-      for (UInt32 i = 0; i < kComparedAtOnce; ++i) {
-        rank += one_if_before(by_bucket.at(compared + i), pair);
-      }
-      compared += kComparedAtOnce;
-    } while (compared < end);
+    const UInt32 rank = rank_in_bucket(by_bucket, pair, begin, end);
     if (rank < k) write(rank, pair.key(), pair.index());
   }
 }

@@ -318,6 +318,7 @@ __device__ __forceinline__ Listed<kBlocks> list_elements(const Share<Word, kBloc
                                                          UInt16* places, const List<Word>& list,
                                                          ClusterStorage& shared) {
   const Word floor = range.floor;
+  if (threadIdx.x == 0) shared.bounds = {0, 0};  // for those of the listed elements
   share.for_each_largest([&](const Word(&largest)[kAtOnce], UInt32 place) {
     UInt32 passing = 0;
 #pragma unroll
@@ -425,34 +426,70 @@ __device__ __forceinline__ Listed<kBlocks> list_elements(const Share<Word, kBloc
   return Listed<kBlocks>::read(&shared.counts[2], share.rank);
 }
 
+// As `rank_together`, for at most kMaxCountedList elements: a warp compares one of the block's with all.
+template <class Word, UInt32 kBlocks, class Write>
+__device__ __forceinline__ void rank_short_lists(const List<Word>& own_list, Listed<kBlocks> listed,
+                                                 UInt32 k, const List<Word>& gathered,
+                                                 Write write) {
+  List<Word> list = own_list;
+  if constexpr (kBlocks > 1) {
+    UInt32 place;
+    const UInt32 block = listed.block_of(threadIdx.x, place);
+    if (threadIdx.x < listed.total) {
+      gathered.put(threadIdx.x, map_shared(own_list.keys, block)[place],
+                   map_shared(own_list.indices, block)[place]);
+    }
+    __syncthreads();  // the list is complete before it is read
+    list = gathered;
+  }
+  constexpr UInt32 kOfLane = kMaxCountedList / kWarpSize;
+  const UInt32 lane = threadIdx.x % kWarpSize;
+  LongRanked<Word> pairs[kOfLane];
+#pragma unroll
+  for (UInt32 j = 0; j < kOfLane; ++j) {
+    const UInt32 i = j * kWarpSize + lane;
+    pairs[j] = i < listed.total ? list.at(i) : LongRanked<Word>::none();
+  }
+#pragma unroll 1
+  for (UInt32 i = threadIdx.x / kWarpSize; i < listed.of_block; i += kThreads / kWarpSize) {
+    const LongRanked<Word> own = own_list.at(i);
+    UInt32 rank = 0;
+#pragma unroll
+    for (UInt32 j = 0; j < kOfLane; ++j) {
+      rank += __popc(__ballot_sync(kFullMask, pairs[j].is_before(own)));
+    }
+    if (lane == 0 && rank < k) write(rank, own.key(), own.index());
+  }
+}
+
 // Calls write(rank, key, index) in one of the blocks for each of the first k elements of their lists. Every
-// block gathers all lists, in buckets of keys of equal width; its bins are clear. `list` has room for all.
+// block gathers all lists, in buckets of keys of equal width; its bins are clear. `gathered` has room for all
+// and kSpareRoom elements.
 template <class Word, UInt32 kBlocks, class Write>
 __device__ __forceinline__ void rank_together(const List<Word>& own_list, Listed<kBlocks> listed,
-                                              Range<Word> range, UInt32 length, UInt32 k,
-                                              UInt32 rank, const List<Word>& list,
+                                              Range<Word> range, const RowLoads<Word>& row,
+                                              UInt32 k, UInt32 rank, const List<Word>& gathered,
                                               ClusterStorage& shared, Write write) {
   Bins& bins = shared.select.bins;
+  const auto list = PairList<Word>::in(gathered);
   const Wide<Word> top = range.top;
-  // Bucket 0 has the largest keys. Elements missing to k have key 0, which is the floor then.
-  const int shift =
-      max(0, 64 - __clzll(static_cast<Int64>(UInt64{top - range.floor})) - kDigitBits);
-  // If all results tie, buckets divide indices. The last bucket also has keys that another stream has raised
-  // since they were first read, and the indices of missing elements.
-  const int length_bits = 32 - __clz(static_cast<int>(length));
-  const int index_shift = max(0, length_bits - kDigitBits);
-  const auto bucket_of = [&](Word key, UInt32 index) {
-    const UInt32 bucket =
-        top == range.floor ? index >> index_shift : static_cast<UInt32>((top - key) >> shift);
-    return min(bucket, kNumBins - 1u);
-  };
-  const UInt32 count = max(listed.total, k);
-  Word keys[kListedPerThread];
+  const UInt32 count = listed.total;
+  if (rank == 0) {
+    // Behind a row's elements, results are missing.
+#pragma unroll 1
+    for (UInt32 i = count + threadIdx.x; i < k; i += kThreads) write(i, 0, kFullMask);
+  }
+  if (count <= kMaxCountedList) {
+    rank_short_lists(own_list, listed, k, gathered, write);
+    return;
+  }
+  // Pairs are made later, so that all loads are in flight at once.
+  Word keys[kListedPerThread] = {};
   UInt32 indices[kListedPerThread];
   UInt32 places[kListedPerThread];
   UInt32 taken = 0;  // bits of the elements that the thread has
   constexpr UInt32 kReaders = kThreads / kBlocks;
-  if (listed.most <= kListedPerThread * kReaders && listed.total >= k) {
+  if (listed.most <= kListedPerThread * kReaders) {
     // Each list has the same number of threads.
     const UInt32 block = threadIdx.x / kReaders;
     const UInt32 here = __shfl_sync(kFullMask, listed.of_lane, static_cast<int>(block));
@@ -473,17 +510,41 @@ __device__ __forceinline__ void rank_together(const List<Word>& own_list, Listed
       UInt32 place;
       const UInt32 block = listed.block_of(i, place);
       if (i >= count) continue;
-      // Elements missing to k rank last, by their indices.
-      const bool is_listed = i < listed.total;
-      keys[j] = is_listed ? map_shared(own_list.keys, block)[place] : Word{0};
-      indices[j] = is_listed ? map_shared(own_list.indices, block)[place] : kFullMask - i;
+      keys[j] = map_shared(own_list.keys, block)[place];
+      indices[j] = map_shared(own_list.indices, block)[place];
       taken |= 1u << j;
     }
   }
+  // Calls visit(j, pair j) for each element that the thread has.
+  const auto for_each = [&](auto visit) {
 #pragma unroll
-  for (int j = 0; j < kListedPerThread; ++j) {
-    if ((taken >> j & 1) != 0) places[j] = atomicAdd(&bins[bucket_of(keys[j], indices[j])], 1);
+    for (int j = 0; j < kListedPerThread; ++j) {
+      if ((taken >> j & 1) != 0) visit(j, LongRanked<Word>::of(keys[j], indices[j]));
+    }
+  };
+  Wide<Word> least = range.floor;
+  const auto zero = ZeroKey<Word>::of(row.zero(), row.params);
+  if (range.floor == 0 || zero.divides(range.floor, top)) {
+    // The floor may be far below all elements.
+    Wide<Word> complement = 0;
+    for_each([&](int, const auto& pair) {
+      complement = max(complement, static_cast<Wide<Word>>(static_cast<Word>(~pair.key())));
+    });
+    shared.bounds.template add_complement<Word>(complement);
+    __syncthreads();  // the bounds are those of all lists
+    least = static_cast<Word>(~static_cast<Word>(shared.bounds.complement_of<Word>()));
   }
+  const auto buckets = EvenBuckets<Word>::between(least, top, zero);
+  // If all results tie, buckets divide indices.
+  const bool all_tie = top == range.floor;
+  const int length_bits = 32 - __clz(static_cast<int>(row.length));
+  const int index_shift = max(0, length_bits - kDigitBits);
+  const auto bucket_of = [&](const LongRanked<Word>& pair) {
+    // The input may have changed, so that indices are those of padding.
+    return all_tie ? min(pair.index() >> index_shift, kNumBins - 1u)
+                   : buckets.of(static_cast<Word>(pair.key()));
+  };
+  for_each([&](int j, const auto& pair) { places[j] = atomicAdd(&bins[bucket_of(pair)], 1); });
   __syncthreads();  // every element is counted, and has a place in its bucket
   constexpr int kBinsPerThread = kNumBins / kThreads;
   const int first_bin = threadIdx.x * kBinsPerThread;
@@ -510,26 +571,20 @@ __device__ __forceinline__ void rank_together(const List<Word>& own_list, Listed
   for (int i = 0; i < kBinsPerThread; ++i) fullest = max(fullest, own[i]);
   // The bins are the begins of the buckets before they are read.
   const int are_many = __syncthreads_or(fullest > kManyTies * kBlocks ? 1 : 0);
-#pragma unroll
-  for (int j = 0; j < kListedPerThread; ++j) {
-    if ((taken >> j & 1) != 0) {
-      const UInt32 place = bins[bucket_of(keys[j], indices[j])] + places[j];
-      list.put(place, keys[j], indices[j]);
-    }
-  }
+  for_each([&](int j, const auto& pair) { list.put(bins[bucket_of(pair)] + places[j], pair); });
+  end_list(list, count);
   __syncthreads();  // buckets are complete before they are compared
   if (are_many != 0) {
     // Rare: many results tie, or are close to each other.
     bool differ = false;
 #pragma unroll 1
     for (UInt32 i = threadIdx.x + 1; i < count; i += kThreads) {
-      const Word key = list.keys[i];
-      const Word last = list.keys[i - 1];
-      const bool is_same = bucket_of(key, list.indices[i]) == bucket_of(last, list.indices[i - 1]);
-      if (key != last && is_same) differ = true;
+      const LongRanked<Word> pair = list.at(i);
+      const LongRanked<Word> last = list.at(i - 1);
+      if (pair.key() != last.key() && bucket_of(pair) == bucket_of(last)) differ = true;
     }
     // All threads have read the begins and the list before these change.
-    if (__syncthreads_or(differ || top == range.floor ? 1 : 0) == 0) {
+    if (__syncthreads_or(differ || all_tie ? 1 : 0) == 0) {
       // The elements of each bucket tie. They are put into narrower buckets, by their indices.
       UInt32 num_used = 0;
 #pragma unroll
@@ -547,85 +602,60 @@ __device__ __forceinline__ void rank_together(const List<Word>& own_list, Listed
         return min(index >> part_shift, (1u << part_bits) - 1);
       };
       __syncthreads();  // the bins are the numbers of the buckets before they are read
-#pragma unroll
-      for (int j = 0; j < kListedPerThread; ++j) {
-        if ((taken >> j & 1) != 0) {
-          places[j] = bins[bucket_of(keys[j], indices[j])] << part_bits | part_of(indices[j]);
-        }
-      }
+      for_each([&](int j, const auto& pair) {
+        places[j] = bins[bucket_of(pair)] << part_bits | part_of(pair.index());
+      });
       __syncthreads();  // the numbers are read before the bins are cleared
       clear(bins);
       __syncthreads();  // the bins are clear before they are counted anew
       UInt32 orders[kListedPerThread];
-#pragma unroll
-      for (int j = 0; j < kListedPerThread; ++j) {
-        if ((taken >> j & 1) != 0) orders[j] = atomicAdd(&bins[places[j]], 1);
-      }
+      for_each([&](int j, const auto&) { orders[j] = atomicAdd(&bins[places[j]], 1); });
       __syncthreads();  // every element is counted, and has a place in its part
       begin_buckets();
       __syncthreads();  // the bins are the begins of the parts before they are read
-#pragma unroll
-      for (int j = 0; j < kListedPerThread; ++j) {
-        if ((taken >> j & 1) != 0) {
-          const UInt32 place = bins[places[j]] + orders[j];
-          list.put(place, keys[j], indices[j]);
-        }
-      }
+      for_each([&](int j, const auto& pair) { list.put(bins[places[j]] + orders[j], pair); });
       __syncthreads();  // parts are complete before they are compared
       // The order within a part may differ between blocks, so elements are shared out by their indices.
 #pragma unroll 1
       for (UInt32 i = threadIdx.x; i < count; i += kThreads) {
-        const Word key = list.keys[i];
-        const UInt32 index = list.indices[i];
-        if (index % kBlocks != rank) continue;
+        const LongRanked<Word> pair = list.at(i);
+        if (pair.index() % kBlocks != rank) continue;
         const auto is_same = [&](UInt32 other) {
-          return list.keys[other] == key && part_of(list.indices[other]) == part_of(index);
+          const LongRanked<Word> its = list.at(other);
+          return its.key() == pair.key() && part_of(its.index()) == part_of(pair.index());
         };
         UInt32 begin = i;
         UInt32 num_before = 0;
         for (; begin > 0 && is_same(begin - 1); --begin) {
-          num_before += list.indices[begin - 1] < index ? 1 : 0;
+          num_before += one_if_before(list.at(begin - 1), pair);
         }
         for (UInt32 other = i + 1; other < count && is_same(other); ++other) {
-          num_before += list.indices[other] < index ? 1 : 0;
+          num_before += one_if_before(list.at(other), pair);
         }
-        if (begin + num_before < k) write(begin + num_before, key, index);
+        if (begin + num_before < k) write(begin + num_before, pair.key(), pair.index());
       }
       return;
     }
     if (__syncthreads_or(fullest > kMaxBucket * kBlocks ? 1 : 0) != 0) {
-      // Every block sorts all, and writes a part.
-      sort_by_network<Word, kThreads>(list, count);
+      // Every block sorts all, and writes a part. The first barrier was the last read of the pairs.
+      for_each(
+          [&](int j, const auto& pair) { gathered.put(bins[bucket_of(pair)] + places[j], pair); });
+      sort_by_network<Word, kThreads>(gathered, count);  // begins with a barrier
 #pragma unroll 1
-      for (UInt32 i = rank * kThreads + threadIdx.x; i < k; i += kBlocks * kThreads) {
-        write(i, list.keys[i], list.indices[i]);
+      for (UInt32 i = rank * kThreads + threadIdx.x; i < min(k, count); i += kBlocks * kThreads) {
+        write(i, gathered.keys[i], gathered.indices[i]);
       }
       return;
     }
   }
-  // Each block ranks its own list; the first block also ranks the missing elements.
-  const auto rank_of = [&](Word key, UInt32 index) {
-    const UInt32 bucket = bucket_of(key, index);
-    const UInt32 begin = bins[bucket];
-    const UInt32 end = bucket + 1 < kNumBins ? bins[bucket + 1] : count;
-    UInt32 before_it = begin;
-#pragma unroll 4
-    for (UInt32 other = begin; other < end; ++other) {
-      const Word other_key = list.keys[other];
-      const UInt32 other_index = list.indices[other];
-      const bool ties_before = (other_key == key) & (other_index < index);
-      before_it += (other_key > key) | ties_before ? 1 : 0;
-    }
-    return before_it;
-  };
+  // Each block ranks its own list.
 #pragma unroll 1
   for (UInt32 i = threadIdx.x; i < listed.of_block; i += kThreads) {
-    const UInt32 place = rank_of(own_list.keys[i], own_list.indices[i]);
-    if (place < k) write(place, own_list.keys[i], own_list.indices[i]);
-  }
-  if (rank == 0) {
-#pragma unroll 1
-    for (UInt32 i = listed.total + threadIdx.x; i < k; i += kThreads) write(i, 0, kFullMask);
+    const LongRanked<Word> pair = own_list.at(i);
+    const UInt32 bucket = bucket_of(pair);
+    const UInt32 end = bucket + 1 < kNumBins ? bins[bucket + 1] : count;
+    const UInt32 place = rank_in_bucket(list, pair, bins[bucket], end);
+    if (place < k) write(place, pair.key(), pair.index());
   }
 }
 
@@ -702,7 +732,7 @@ __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(kThreads, 1)
   UInt8* largest = listed_here + params.listed_bytes;
   UInt16* places = reinterpret_cast<UInt16*>(largest + params.largest_bytes);
   const List<Word> own_list = List<Word>::in(listed_here, capacity, 0);
-  const List<Word> list = List<Word>::in(largest, capacity, 0);
+  const List<Word> gathered = List<Word>::in(largest, capacity + kSpareRoom, 0);
 
   if (threadIdx.x == 0) {
     shared.bounds = {0, 0};
@@ -742,7 +772,7 @@ __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(kThreads, 1)
   };
   const UInt32 num_ranked = k - range.num_ties;
   if (num_ranked > 0) {
-    rank_together(own_list, listed, range, row.length, num_ranked, rank, list, shared, write);
+    rank_together(own_list, listed, range, row, num_ranked, rank, gathered, shared, write);
   }
   if constexpr (kMayHaveTies<Word, kBlocks>) {
     if (range.num_ties > 0) {  // rare

@@ -147,8 +147,8 @@ struct Exchange {
         __syncthreads();  // the list is complete before it is ranked
         rank_short_list<Word, kThreads>(near, num_near, k - begin, write_near);
       } else {
-        rank_by_buckets<Word, kThreads>(pairs, near, num_near, k - begin, select, bounds,
-                                        write_near, load_next);
+        rank_by_buckets<Word, kThreads>(pairs, near, num_near, k - begin, NoZeroKey(), select,
+                                        bounds, write_near, load_next);
       }
       __syncthreads();  // all are ranked before the next ones take their room
       begin = next;

@@ -507,8 +507,8 @@ __device__ __forceinline__ bool list_by_guess(Guess<Word>& guess, int number,
   const bool exchanges = kExchanges<Word> && by_digits;
   const bool in_order = !kExchanges<Word> && params.lists_in_order != 0;
   const auto exchange = exchange_of<Word>(params, shared);
-  const auto buckets =
-      EvenBuckets<Word>::between(floor_of(floor), static_cast<Word>(state.sample_largest));
+  const auto buckets = EvenBuckets<Word>::between(
+      floor_of(floor), static_cast<Word>(state.sample_largest), NoZeroKey());
   UInt16* const order = reinterpret_cast<UInt16*>(own_list.indices + params.own_capacity);
   UInt32 num_own = 0;
   if (!exchanges && !in_order) {

@@ -361,23 +361,21 @@ __global__ void __launch_bounds__(kThreads, 1)
   Word floor;
   const UInt32 num_chosen =
       choose_groups(row_largest, num_groups, k, params.max_groups, keys, chosen, floor, shared);
-  UInt32 count = list_elements(row, chosen, num_chosen, log_lanes, k, most, floor, list, shared);
-  if (count < k) {
-    const RowPart<Word> whole = {row.elements, 1, row.length, 0};
-    list_missing<Word, kThreads>(list, whole, count, k);
-    count = k;
-    __syncthreads();  // the list is complete before it is read
-  }
+  const UInt32 count =
+      list_elements(row, chosen, num_chosen, log_lanes, k, most, floor, list, shared);
   const auto write = [&](UInt32 rank, Word, UInt32 index) {
     write_result<kIsRagged>(input, values, indices, params, start, row.length, rank,
                             index_in_row(params, index));
   };
+  // Behind a row's elements, results are missing.
+  const RowPart<Word> whole = {row.elements, 1, row.length, 0};
+  put_missing<Word, kThreads>(whole, count, k, write);
   if (count <= kMaxCountedList) {
     rank_short_list<Word, kThreads>(list, count, k, write);
     return;
   }
   LongRanked<Word> pairs[kRankedPerThread];
   load_pairs<kThreads>(list, count, pairs);
-  rank_by_buckets<Word, kThreads>(pairs, list, count, k, shared.select, shared.bounds, write,
-                                  [] {});
+  rank_by_buckets<Word, kThreads>(pairs, list, count, k, ZeroKey<Word>::of(row.zero(), row.params),
+                                  shared.select, shared.bounds, write, [] {});
 }

@@ -76,6 +76,9 @@ struct RowLoads {
     const Wide<Word> coarse = static_cast<Wide<Word>>(key) << kSpareBits<Word>;
     return static_cast<Word>(fine_key_above<Word>(coarse, params) >> kSpareBits<Word>);
   }
+  __device__ __forceinline__ Wide<Word> zero() const {
+    return static_cast<Wide<Word>>(params.other_zero) >> kSpareBits<Word>;
+  }
   // The largest fine key of the words of a load.
   __device__ __forceinline__ Wide<Word> largest_fine(const uint4& bytes) const {
     Wide<Word> largest = 0;

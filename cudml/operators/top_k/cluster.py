@@ -23,6 +23,7 @@ _ROOM = {8: 10 / 11, 4: 10 / 11, 2: 1, 1: 1}
 _MAX_LISTED = 8 * _THREADS
 #: Most loads of a block: their indices have 16 bits.
 _MAX_LOADS = 1 << 16
+_SPARE_ROOM = 8
 _MAX_TOPS = 4 * _THREADS // WARP_LANES
 _STORAGE_BYTES = round_up(select_storage_bytes(_THREADS) + 16 + 8 * _MAX_TOPS + 24 + 28, 16)
 
@@ -75,7 +76,7 @@ def _shape_of(selection: Selection, blocks: int) -> _Shape:
     max_listed = min(wanted, _MAX_LISTED)
     list_bytes = max_listed * (size + 4)
     # Every block gathers all lists in the place of the largest keys of its loads.
-    largest_bytes = round_up(max(loads * size, list_bytes), 8)
+    largest_bytes = round_up(max(loads * size, list_bytes + _SPARE_ROOM * (size + 4)), 8)
     shared_bytes = _STORAGE_BYTES + list_bytes + largest_bytes + 2 * loads
     return _Shape(blocks, loads, max_listed, list_bytes, largest_bytes, shared_bytes)
 
@@ -118,6 +119,7 @@ def cluster(selection: Selection, limits: Limits) -> Steps:
         constants=(
             ("kThreads", _THREADS),
             ("sizeof(ClusterStorage)", _STORAGE_BYTES),
+            ("kSpareRoom", _SPARE_ROOM),
         ),
     )
     return (launch,), ()

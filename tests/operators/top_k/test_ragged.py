@@ -101,6 +101,18 @@ def test_every_path(path: str, rng: np.random.Generator) -> None:
     assert num_done >= 4
 
 
+@pytest.mark.parametrize("path", ["cluster", "groups"])
+def test_missing_elements_are_not_ranked(path: str, rng: np.random.Generator) -> None:
+    """All tie, so that they would fill a bucket of a row that has fewer elements than results."""
+    x = rng.integers(0, 1 << 20, (1, 1106))
+    compared = []
+    for length in (400, 1106):
+        with cudml.emulator_report() as report:
+            assert check(x, np.array([[length]]), Options(1106, path=path), ONE)
+        compared += [sum(launch.shared.bytes_read for launch in report.launches)]
+    assert compared[0] < compared[1]
+
+
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "bfloat16", "float64", "int64"])
 def test_other_widths(dtype: str, rng: np.random.Generator) -> None:
     """Kernels that load rows to shared storage by vectors, and a CPU's kernel."""
