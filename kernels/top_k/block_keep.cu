@@ -4,6 +4,7 @@
 // Requires: elements side by side; indices of narrow ones fit 16 bits; k of at most 4096.
 // Chosen when: a row fits a block, and k is too large for lanes and for a filter.
 #include "common/block_scan.cuh"
+#include "common/for_constants.cuh"
 #include "common/intrinsics.cuh"
 #include "common/types.cuh"
 #include "top_k/bucket_rank.cuh"
@@ -192,10 +193,6 @@ struct KeptRow {
 // What buckets have to tell apart: keys without NaNs and zeros of both signs; any keys; or few keys, and
 // indices.
 enum BucketKind { kPlainKeys, kAnyKeys, kFewKeys };
-template <BucketKind kKind>
-struct OfKind {
-  static constexpr BucketKind kValue = kKind;
-};
 
 // Distances of keys below the largest key, and buckets of equal width, in which numbers near zero share a
 // place: the first bucket has the largest keys, the last has everything below the floor. If there are few
@@ -229,8 +226,7 @@ struct Buckets {
     const int range_bits = 64 - __clzll(static_cast<Int64>(UInt64{top - least}));
     if constexpr (sizeof(Word) == 8) made.shift = max(0, range_bits - 32);
     const auto units = [&](Key keys) { return static_cast<UInt32>(keys >> made.shift); };
-    made.distances =
-        Distances::between<Word>(least, top, ZeroKey<Word>::of(row.zero(), row.params), units);
+    made.distances = Distances::between<Word>(least, top, ZeroKey<Word>::of(row), units);
     made.range = units(top - least);
     made.width = (made.range - made.distances.middle) / kLast + 1;
     made.scale = kFullMask / made.width;
@@ -464,18 +460,18 @@ __global__ void __launch_bounds__(kThreads, 2)
     // Of long words, a digit takes less time than buckets for both signs, which few results may not need.
     if (sizeof(Word) == 8 && is_guess && buckets.has_zeros && k <= length / 8 * 3) continue;
     const auto list_and_rank = [&](auto kind) {
-      constexpr BucketKind kKind = decltype(kind)::kValue;
+      constexpr BucketKind kKind = static_cast<BucketKind>(decltype(kind)::value);
       count = list_by_buckets<kKind>(kept, buckets, k, by_buckets, shared);
       if (count > 0) rank_in_buckets<kKind>(buckets, by_buckets, count, k, bins, write);
     };
     if constexpr (sizeof(Word) == 1) {  // at most 256 keys
-      list_and_rank(OfKind<kFewKeys>());
+      list_and_rank(Constant<kFewKeys>());
     } else if (buckets.kind == kPlainKeys) {
-      list_and_rank(OfKind<kPlainKeys>());
+      list_and_rank(Constant<kPlainKeys>());
     } else if (buckets.kind == kAnyKeys) {
-      list_and_rank(OfKind<kAnyKeys>());
+      list_and_rank(Constant<kAnyKeys>());
     } else {
-      list_and_rank(OfKind<kFewKeys>());
+      list_and_rank(Constant<kFewKeys>());
     }
     if (!is_guess) break;
   }

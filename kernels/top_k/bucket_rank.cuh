@@ -44,6 +44,7 @@ struct KeyBounds {
     if (threadIdx.x % kWarpSize == 0) atomicMax(&largest_of<Word>(), own_largest);
     add_complement<Word>(own_complement);
   }
+  // As `add`, for the least key alone.
   template <class Word>
   __device__ __forceinline__ void add_complement(Wide<Word> own_complement) {
     own_complement = warp_largest(own_complement);
@@ -62,12 +63,14 @@ struct ZeroKey {
   Wide<Word> key;
   Wide<Word> keys_of_end;
 
-  template <class Order>
-  static __device__ __forceinline__ ZeroKey of(Wide<Word> key, const Order& order) {
+  // That of a row, which knows its key of zero and its parameters.
+  template <class Row>
+  static __device__ __forceinline__ ZeroKey of(const Row& row) {
+    const auto& order = row.params;
     const Wide<Word> infinity = static_cast<Wide<Word>>(order.infinity);
     const Wide<Word> binade = infinity & (0 - infinity);
     const Wide<Word> all = static_cast<Wide<Word>>(~Wide<Word>{0});
-    return {key, order.negative_zero != 0 ? kBinadesOfEnd * binade : all / 2};
+    return {row.zero(), order.negative_zero != 0 ? kBinadesOfEnd * binade : all / 2};
   }
   // Whether there are keys near zero between the ends of a range that are not told apart.
   __device__ __forceinline__ bool divides(Wide<Word> least, Wide<Word> largest) const {
@@ -112,6 +115,8 @@ struct Distances {
 template <class Word>
 struct EvenBuckets {
   using Key = Wide<Word>;
+  // Bits of a word of 64 before those of a key.
+  static constexpr int kBitsBefore = 64 - 8 * static_cast<int>(sizeof(Key));
 
   Key top;
   int shift;  // fills the highest bits with the distance of the least key from the top
@@ -120,12 +125,12 @@ struct EvenBuckets {
 
   // The highest 32 bits of a shifted distance.
   static __device__ __forceinline__ UInt32 units(Key distance, int shift) {
-    return static_cast<UInt32>(distance << shift >> 8 * (sizeof(Key) - sizeof(UInt32)));
+    return static_cast<UInt32>(distance << shift >> (32 - kBitsBefore));
   }
   template <class Zero>
   static __device__ __forceinline__ EvenBuckets between(Key least, Key largest, const Zero& zero) {
     const Key range = largest > least ? largest - least : 1;
-    const int shift = leading_zeros(range);
+    const int shift = __clzll(static_cast<Int64>(UInt64{range})) - kBitsBefore;
     const auto distances =
         Distances::between(least, largest, zero, [&](Key keys) { return units(keys, shift); });
     // Rounded, so that the least keys may come beyond the last bucket.
@@ -136,14 +141,6 @@ struct EvenBuckets {
     const Key distance = key < top ? top - key : 0;
     const UInt32 bucket = __umulhi(distances.of(units(distance, shift)), factor);
     return min(bucket, UInt32{kNumBins - 1});
-  }
-
- private:
-  static __device__ __forceinline__ int leading_zeros(UInt32 bits) {
-    return __clz(static_cast<int>(bits));
-  }
-  static __device__ __forceinline__ int leading_zeros(UInt64 bits) {
-    return __clzll(static_cast<Int64>(bits));
   }
 };
 

@@ -523,7 +523,7 @@ __device__ __forceinline__ void rank_together(const List<Word>& own_list, Listed
     }
   };
   Wide<Word> least = range.floor;
-  const auto zero = ZeroKey<Word>::of(row.zero(), row.params);
+  const auto zero = ZeroKey<Word>::of(row);
   if (range.floor == 0 || zero.divides(range.floor, top)) {
     // The floor may be far below all elements.
     Wide<Word> complement = 0;

@@ -3,6 +3,7 @@
 // Ownership: blocks_per_row blocks share a row; the last to finish looks at its groups again.
 // Requires: elements side by side; `num_done` is zero, and is left zero; room in `largest`.
 // Chosen when: rows are few, and k is small for their length.
+#include "common/for_constants.cuh"
 #include "common/intrinsics.cuh"
 #include "common/types.cuh"
 #include "top_k/bucket_rank.cuh"
@@ -202,12 +203,6 @@ __device__ __forceinline__ UInt32 choose_groups(const Word* __restrict__ largest
   return list_those([&](Word key, UInt32 group) { return cut.passes(from_least(key), group); });
 }
 
-// The loads of a thread whose instructions are interleaved.
-template <int kLoads>
-struct LoadsAtOnce {
-  static constexpr int kNumber = kLoads;
-};
-
 // Lists the elements of the chosen groups that can be among the row's first k, in any order. Fewer than k are
 // listed only if the row has fewer, or the input has changed.
 template <class Word>
@@ -218,9 +213,10 @@ __device__ __forceinline__ UInt32 list_elements(const RowLoads<Word>& row, const
   const UInt32 num_loads = num_chosen << log_lanes;
   constexpr UInt32 kPerLoad = RowLoads<Word>::kPerLoad;
   const auto key_of = [&](Wide<Word> word) { return row.key_of(fine_key<Word>(word, row.params)); };
-  // Calls look(load, its bytes, bits of its elements that are at least the floor) for each load.
+  // Calls look(load, its bytes, bits of its elements that are at least the floor) for each load; instructions
+  // of `at_once` loads are interleaved.
   const auto for_each_load = [&](auto at_once, auto look) {
-    constexpr int kAtOnce = decltype(at_once)::kNumber;
+    constexpr int kAtOnce = decltype(at_once)::value;
 #pragma unroll 1
     for (UInt32 first = threadIdx.x; first < num_loads; first += kAhead * kThreads) {
       uint4 bytes[kAhead];
@@ -279,7 +275,7 @@ __device__ __forceinline__ UInt32 list_elements(const RowLoads<Word>& row, const
   };
   // Calls visit(key, index) for each element that is at least the floor.
   const auto for_each = [&](auto visit) {
-    for_each_load(LoadsAtOnce<1>(), [&](UInt32 load, const uint4& bytes, UInt32 passing) {
+    for_each_load(Constant<1>(), [&](UInt32 load, const uint4& bytes, UInt32 passing) {
       visit_passing(load, bytes, passing, visit);
     });
   };
@@ -289,7 +285,7 @@ __device__ __forceinline__ UInt32 list_elements(const RowLoads<Word>& row, const
   if (threadIdx.x == 0) shared.select.num_listed = 0;
   __syncthreads();  // the counter is clear before anyone appends
   constexpr int kAtOnce = kPerLoad > 4 ? 1 : kAhead;
-  for_each_load(LoadsAtOnce<kAtOnce>(), [&](UInt32 load, const uint4& bytes, UInt32 passing) {
+  for_each_load(Constant<kAtOnce>(), [&](UInt32 load, const uint4& bytes, UInt32 passing) {
     UInt32 place = atomicAdd(&shared.select.num_listed, static_cast<UInt32>(__popc(passing)));
     visit_passing(load, bytes, passing, [&](Word key, UInt32 index) { put(place++, key, index); });
   });
@@ -376,6 +372,6 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   LongRanked<Word> pairs[kRankedPerThread];
   load_pairs<kThreads>(list, count, pairs);
-  rank_by_buckets<Word, kThreads>(pairs, list, count, k, ZeroKey<Word>::of(row.zero(), row.params),
-                                  shared.select, shared.bounds, write, [] {});
+  rank_by_buckets<Word, kThreads>(pairs, list, count, k, ZeroKey<Word>::of(row), shared.select,
+                                  shared.bounds, write, [] {});
 }

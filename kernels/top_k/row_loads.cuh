@@ -76,6 +76,7 @@ struct RowLoads {
     const Wide<Word> coarse = static_cast<Wide<Word>>(key) << kSpareBits<Word>;
     return static_cast<Word>(fine_key_above<Word>(coarse, params) >> kSpareBits<Word>);
   }
+  // The key of zero, of floating-point numbers.
   __device__ __forceinline__ Wide<Word> zero() const {
     return static_cast<Wide<Word>>(params.other_zero) >> kSpareBits<Word>;
   }

@@ -1,4 +1,4 @@
-"""Ranking by buckets of keys: numbers of both signs, few of which are near zero, and rows shorter than k."""
+"""Ranking by buckets of keys: numbers of both signs, whose keys are mostly near zero."""
 
 from dataclasses import replace
 
