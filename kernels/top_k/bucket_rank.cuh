@@ -6,7 +6,6 @@
 #include "common/intrinsics.cuh"
 #include "common/ordering_key.cuh"
 #include "common/types.cuh"
-#include "top_k/counted_rank.cuh"
 #include "top_k/list.cuh"
 #include "top_k/network_sort.cuh"
 #include "top_k/ranked.cuh"
@@ -170,8 +169,6 @@ __device__ __forceinline__ UInt32 sum_buckets(SelectStorage<kThreads>& shared, C
   return fullest;
 }
 
-// The longest list that is ranked by counting.
-constexpr UInt32 kMaxCountedList = 128;
 // The fullest bucket that is ranked by counting, at least, and as a part of a list; a network sorts a list
 // with a fuller one. Predicted for 2048 of 65536 float32 of 1000 values: 22 us by counting, 56 by a network.
 constexpr UInt32 kMaxCountedBucket = 64;
@@ -187,18 +184,6 @@ __device__ __forceinline__ void load_pairs(const From& from, UInt32 count,
   for (UInt32 j = 0; j < kRankedPerThread; ++j) {
     if (j * kThreads >= count) break;
     pairs[j] = from.at(min(j * kThreads + threadIdx.x, count - 1));
-  }
-}
-
-// Ranks a short list in shared storage by counting.
-template <class Word, int kThreads, class Write>
-__device__ __forceinline__ void rank_short_list(const List<Word>& list, UInt32 count, UInt32 k,
-                                                Write write) {
-  // A size that is known when the kernel is built takes fewer instructions.
-  if (count <= kMaxCountedList / 2) {
-    rank_by_counting<Word, kThreads>(list, count, kMaxCountedList / 2, k, write);
-  } else {
-    rank_by_counting<Word, kThreads>(list, count, kMaxCountedList, k, write);
   }
 }
 

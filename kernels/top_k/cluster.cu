@@ -9,7 +9,9 @@
 #include "common/types.cuh"
 #include "top_k/bucket_rank.cuh"
 #include "top_k/cluster_share.cuh"
+#include "top_k/counted_rank.cuh"
 #include "top_k/cut.cuh"
+#include "top_k/few_results.cuh"
 #include "top_k/fine_key.cuh"
 #include "top_k/gather.cuh"
 #include "top_k/list.cuh"
@@ -50,6 +52,7 @@ struct alignas(16) ClusterStorage {
   UInt32 num_loads;     // loads of the block that reach the floor
   UInt32 num_above[2];  // loads above the floor: of all loads, and of these
   UInt32 num_ties;      // with the last result in the block's part, counted until enough
+  FewStorage few;
 };
 
 // One more digit of elements that the blocks of the cluster share, as search_digit does it for a block.
@@ -308,16 +311,10 @@ __device__ __forceinline__ void clear(Bins& bins) {
   for (int i = 0; i < kNumBins / kThreads; ++i) bins[i * kThreads + threadIdx.x] = 0;
 }
 
-// Lists the elements of the row that can be among its first k: each block those of its share. Together they
-// list at most `most`, and at least k unless the row has fewer. If the range has ties afterwards, they list
-// only the results before the ties. `places` has room for the block's loads, and the bins are clear
-// afterwards.
+// Lists the places of the block's loads that reach `floor`; returns their number.
 template <class Word, UInt32 kBlocks>
-__device__ __forceinline__ Listed<kBlocks> list_elements(const Share<Word, kBlocks>& share,
-                                                         Range<Word>& range, UInt32 k, UInt32 most,
-                                                         UInt16* places, const List<Word>& list,
-                                                         ClusterStorage& shared) {
-  const Word floor = range.floor;
+__device__ __forceinline__ UInt32 list_loads(const Share<Word, kBlocks>& share, Word floor,
+                                             UInt16* places, ClusterStorage& shared) {
   if (threadIdx.x == 0) shared.bounds = {0, 0};  // for those of the listed elements
   share.for_each_largest([&](const Word(&largest)[kAtOnce], UInt32 place) {
     UInt32 passing = 0;
@@ -334,12 +331,24 @@ __device__ __forceinline__ Listed<kBlocks> list_elements(const Share<Word, kBloc
     }
   });
   __syncthreads();  // all loads are listed before their elements are
-  const UInt32 num_loads = shared.num_loads;
+  return shared.num_loads;
+}
+
+// Lists the elements of the row that can be among its first k: each block those of its loads at `places`,
+// `num_loads`. Together they list at most `most`, and at least k unless the row has fewer. If the range has
+// ties afterwards, they list only the results before the ties. The bins are clear afterwards.
+template <class Word, UInt32 kBlocks>
+__device__ __forceinline__ Listed<kBlocks> list_elements(const Share<Word, kBlocks>& share,
+                                                         Range<Word>& range, UInt32 k, UInt32 most,
+                                                         const UInt16* places, UInt32 num_loads,
+                                                         const List<Word>& list,
+                                                         ClusterStorage& shared) {
+  const Word floor = range.floor;
   const auto put = [&](UInt32 place, Word key, UInt32 index) {
     if (place < most) list.put(place, key, index);
   };
   // Lists the elements at or above `least` in the loads for which matters(place) is true.
-  const auto list_loads = [&](UInt32& count, Word least, auto matters) {
+  const auto list_of_loads = [&](UInt32& count, Word least, auto matters) {
     share.for_each_load(
         places, num_loads, least, matters, [&](UInt32 load, const uint4& bytes, UInt32 passing) {
           UInt32 place = atomicAdd(&count, static_cast<UInt32>(__popc(passing)));
@@ -352,7 +361,8 @@ __device__ __forceinline__ Listed<kBlocks> list_elements(const Share<Word, kBloc
   };
   // Each load has an element that reaches the floor, so that more loads than `most` are not read.
   if (num_loads > most && threadIdx.x == 0) shared.counts[0] = num_loads;
-  const auto first = list_loads(shared.counts[0], floor, [&](UInt32) { return num_loads <= most; });
+  const auto first =
+      list_of_loads(shared.counts[0], floor, [&](UInt32) { return num_loads <= most; });
   if (first.total <= most) return first;
 
   // Rare: many elements tie with the k-th, or the floor is far below it. All results are in the k loads with
@@ -403,7 +413,7 @@ __device__ __forceinline__ Listed<kBlocks> list_elements(const Share<Word, kBloc
   const auto matters = [&](UInt32 place) {
     return of_loads.passes(from_floor(share.largest_key(place)), share.load_at(place));
   };
-  const auto second = list_loads(shared.counts[1], range.floor, matters);
+  const auto second = list_of_loads(shared.counts[1], range.floor, matters);
   if (has_ties) range.num_ties = k - min(k, second.total);
   if (second.total <= most) return second;
 
@@ -426,7 +436,7 @@ __device__ __forceinline__ Listed<kBlocks> list_elements(const Share<Word, kBloc
   return Listed<kBlocks>::read(&shared.counts[2], share.rank);
 }
 
-// As `rank_together`, for at most kMaxCountedList elements: a warp compares one of the block's with all.
+// As `rank_together`, for at most kMaxCountedList elements.
 template <class Word, UInt32 kBlocks, class Write>
 __device__ __forceinline__ void rank_short_lists(const List<Word>& own_list, Listed<kBlocks> listed,
                                                  UInt32 k, const List<Word>& gathered,
@@ -442,24 +452,7 @@ __device__ __forceinline__ void rank_short_lists(const List<Word>& own_list, Lis
     __syncthreads();  // the list is complete before it is read
     list = gathered;
   }
-  constexpr UInt32 kOfLane = kMaxCountedList / kWarpSize;
-  const UInt32 lane = threadIdx.x % kWarpSize;
-  LongRanked<Word> pairs[kOfLane];
-#pragma unroll
-  for (UInt32 j = 0; j < kOfLane; ++j) {
-    const UInt32 i = j * kWarpSize + lane;
-    pairs[j] = i < listed.total ? list.at(i) : LongRanked<Word>::none();
-  }
-#pragma unroll 1
-  for (UInt32 i = threadIdx.x / kWarpSize; i < listed.of_block; i += kThreads / kWarpSize) {
-    const LongRanked<Word> own = own_list.at(i);
-    UInt32 rank = 0;
-#pragma unroll
-    for (UInt32 j = 0; j < kOfLane; ++j) {
-      rank += __popc(__ballot_sync(kFullMask, pairs[j].is_before(own)));
-    }
-    if (lane == 0 && rank < k) write(rank, own.key(), own.index());
-  }
+  rank_short_list<Word, kThreads>(list, listed.total, own_list, listed.of_block, k, write);
 }
 
 // Calls write(rank, key, index) in one of the blocks for each of the first k elements of their lists. Every
@@ -748,17 +741,15 @@ __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(kThreads, 1)
   const Int64 length = block_row_length<kIsRagged>(lengths, params, start, shared.select);
   const RowLoads<Word> row(input + start.input, length, params);
   const Share<Word, kBlocks> share(row, reinterpret_cast<Word*>(largest), rank);
+  const FewResults<Word, kBlocks> few = {shared.few, rank};
+  const bool has_few = few.kCanBe && k <= kMaxFewResults;
+  if (has_few) few.clear();
   __syncthreads();  // bounds, counts and bins are clear before they are changed
 
   // ---- Read the row, and find a key that k of its elements reach.
   Range<Word> range = find_range(share, (k + kBlocks - 1) / kBlocks, shared);
   if (range.is_loose) raise_floor(share, k, range, shared);  // rare
 
-  // ---- List the elements that reach it.
-  const auto listed =
-      list_elements(share, range, k, static_cast<UInt32>(capacity), places, own_list, shared);
-
-  // ---- Rank them, in the storage of the loads' largest keys; ties that are in no list are in order already.
   const auto write = [&](UInt32 place, Word key, UInt32 index) {
     bool is_told;
     const Wide<Word> bits =
@@ -770,6 +761,19 @@ __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(kThreads, 1)
     write_element<kIsRagged>(element, index_in_row(params, index), row.length, values, indices,
                              params, start, place);
   };
+  const UInt32 num_loads = list_loads(share, range.floor, places, shared);
+  if constexpr (few.kCanBe) {
+    if (has_few && few.fill(share, places, num_loads, range.floor)) {
+      few.write_first(k, write);
+      return;
+    }
+  }
+
+  // ---- List the elements that reach it.
+  const auto listed = list_elements(share, range, k, static_cast<UInt32>(capacity), places,
+                                    num_loads, own_list, shared);
+
+  // ---- Rank them, in the storage of the loads' largest keys; ties that are in no list are in order already.
   const UInt32 num_ranked = k - range.num_ties;
   if (num_ranked > 0) {
     rank_together(own_list, listed, range, row, num_ranked, rank, gathered, shared, write);

@@ -10,6 +10,7 @@
 #include "common/ordering_key.cuh"
 #include "common/types.cuh"
 #include "top_k/bucket_rank.cuh"
+#include "top_k/counted_rank.cuh"
 #include "top_k/list.cuh"
 #include "top_k/ranked.cuh"
 #include "top_k/rows.cuh"
@@ -145,7 +146,7 @@ struct Exchange {
         if (threadIdx.x < num_near) near.put(threadIdx.x, pairs[0]);
         load_next();
         __syncthreads();  // the list is complete before it is ranked
-        rank_short_list<Word, kThreads>(near, num_near, k - begin, write_near);
+        rank_short_list<Word, kThreads>(near, num_near, near, num_near, k - begin, write_near);
       } else {
         rank_by_buckets<Word, kThreads>(pairs, near, num_near, k - begin, NoZeroKey(), select,
                                         bounds, write_near, load_next);

@@ -7,6 +7,7 @@
 #include "common/intrinsics.cuh"
 #include "common/types.cuh"
 #include "top_k/bucket_rank.cuh"
+#include "top_k/counted_rank.cuh"
 #include "top_k/cut.cuh"
 #include "top_k/fine_key.cuh"
 #include "top_k/gather.cuh"
@@ -367,7 +368,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const RowPart<Word> whole = {row.elements, 1, row.length, 0};
   put_missing<Word, kThreads>(whole, count, k, write);
   if (count <= kMaxCountedList) {
-    rank_short_list<Word, kThreads>(list, count, k, write);
+    rank_short_list<Word, kThreads>(list, count, list, count, k, write);
     return;
   }
   LongRanked<Word> pairs[kRankedPerThread];

@@ -109,6 +109,8 @@ _CASES = {
         "rows by clusters, few keys",
         "rows by clusters, few keys but one",
         "rows by clusters, few results",
+        "rows of bytes by clusters, few results",
+        "rows by a block each, few results",
         "rows by clusters, equal elements",
         "rows by clusters, close keys",
         "ragged rows by clusters",
@@ -117,6 +119,7 @@ _CASES = {
         "rows by clusters, many results",
         "rows by clusters, every element a result",
     ),
+    "top_k/few_results.cuh": ("rows by clusters, few results", "rows by clusters, few results, ascending"),
     "top_k/columns.cu": (
         "columns by a block",
         "columns in ascending order",

@@ -25,7 +25,10 @@ _MAX_LISTED = 8 * _THREADS
 _MAX_LOADS = 1 << 16
 _SPARE_ROOM = 8
 _MAX_TOPS = 4 * _THREADS // WARP_LANES
-_STORAGE_BYTES = round_up(select_storage_bytes(_THREADS) + 16 + 8 * _MAX_TOPS + 24 + 28, 16)
+#: `FewStorage` of kernels/top_k/few_results.cuh.
+_FEW_PLACES = 256
+_FEW_BYTES = 12 * _FEW_PLACES + 4 * _BLOCKS[0] + 8
+_STORAGE_BYTES = round_up(select_storage_bytes(_THREADS) + 16 + 8 * _MAX_TOPS + 24 + 32 + _FEW_BYTES, 16)
 
 #: `ClusterParams` of kernels/top_k/cluster.cu.
 _PARAMS = ParamStruct(*FINE_MEMBERS, "Int64 listed_bytes, largest_bytes")

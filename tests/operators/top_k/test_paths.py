@@ -391,6 +391,23 @@ def test_clusters_where_many_tie(device: Device, word: str, blocks: int, rng: np
             check_top_k(device, x, options, limits)
 
 
+@pytest.mark.cpu_only
+@pytest.mark.parametrize("blocks", CLUSTERS)
+@pytest.mark.parametrize("word", ["uint8", "uint16", "float32", "int64"])
+def test_few_results_of_clusters(device: Device, word: str, blocks: int, rng: np.random.Generator) -> None:
+    """Few results lie anywhere, or many of them side by side: those are in few loads of one block."""
+    limits = replace(device.limits, num_multiprocessors=CLUSTERS[blocks])
+    for k in (1, 20, 64):
+        for num_neighbours in (0, k, 3 * k, 700):
+            x = rng.integers(0, 120, (1, 20_011)).astype(word)
+            begin = int(rng.integers(20_011 - num_neighbours))
+            x[0, begin : begin + num_neighbours] = rng.integers(120, 250, num_neighbours)
+            options = Options(k, path="cluster", largest=num_neighbours > 0)
+            (launch,) = launches(plan_for(x, options, limits))
+            assert launch.cluster_blocks == blocks
+            check_top_k(device, x, options, limits)
+
+
 def _behind_most(dtype: np.dtype, largest: bool) -> list[tuple[Any, Any]]:
     """Elements that rank behind most others, each with the nearest value that ranks before it."""
     sign = 1 if largest else -1
