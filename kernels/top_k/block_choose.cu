@@ -6,11 +6,9 @@
 #include "common/intrinsics.cuh"
 #include "common/types.cuh"
 #include "top_k/choose.cuh"
-#include "top_k/find_cut.cuh"
 #include "top_k/fine_key.cuh"
 #include "top_k/load_rows.cuh"
 #include "top_k/network_rank.cuh"
-#include "top_k/row_parts.cuh"
 #include "top_k/rows.cuh"
 
 // Most elements that are ranked; list_capacity is at most this.

@@ -5,15 +5,14 @@
 // Chosen when: k is at most some thousands and rows are many, or too long to be read twice.
 #include "common/intrinsics.cuh"
 #include "common/types.cuh"
-#include "top_k/counted_rank.cuh"
 #include "top_k/filter.cuh"
 #include "top_k/gather.cuh"
 #include "top_k/last_block.cuh"
-#include "top_k/list.cuh"
+#include "top_k/list_rank.cuh"
 #include "top_k/network_rank.cuh"
+#include "top_k/ranked.cuh"
 #include "top_k/row_reader.cuh"
 #include "top_k/rows.cuh"
-#include "top_k/sieve.cuh"
 
 constexpr int kThreads = 256;
 

@@ -7,7 +7,6 @@
 #include "common/types.cuh"
 #include "top_k/fine_key.cuh"
 #include "top_k/load_rows.cuh"
-#include "top_k/row_parts.cuh"
 #include "top_k/row_sort.cuh"
 #include "top_k/rows.cuh"
 

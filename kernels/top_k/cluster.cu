@@ -7,15 +7,12 @@
 #include "common/intrinsics.cuh"
 #include "common/lane_sum.cuh"
 #include "common/types.cuh"
-#include "top_k/bucket_rank.cuh"
 #include "top_k/cluster_share.cuh"
-#include "top_k/counted_rank.cuh"
-#include "top_k/cut.cuh"
-#include "top_k/few_results.cuh"
 #include "top_k/fine_key.cuh"
 #include "top_k/gather.cuh"
-#include "top_k/list.cuh"
-#include "top_k/network_sort.cuh"
+#include "top_k/list_rank.cuh"
+#include "top_k/list_sort.cuh"
+#include "top_k/ranked.cuh"
 #include "top_k/row_loads.cuh"
 #include "top_k/rows.cuh"
 #include "top_k/threshold.cuh"
@@ -761,6 +758,7 @@ __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(kThreads, 1)
     write_element<kIsRagged>(element, index_in_row(params, index), row.length, values, indices,
                              params, start, place);
   };
+  // ---- List the loads that reach it. Their elements go to all blocks at once if they may be few.
   const UInt32 num_loads = list_loads(share, range.floor, places, shared);
   if constexpr (few.kCanBe) {
     if (has_few && few.fill(share, places, num_loads, range.floor)) {
@@ -769,7 +767,7 @@ __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(kThreads, 1)
     }
   }
 
-  // ---- List the elements that reach it.
+  // ---- Else, list the elements here.
   const auto listed = list_elements(share, range, k, static_cast<UInt32>(capacity), places,
                                     num_loads, own_list, shared);
 

@@ -8,7 +8,7 @@
 #include "common/block_scan.cuh"
 #include "common/ordering_key.cuh"
 #include "common/types.cuh"
-#include "top_k/list.cuh"
+#include "top_k/ranked.cuh"
 #include "top_k/row_reader.cuh"
 #include "top_k/rows.cuh"
 #include "top_k/threshold.cuh"

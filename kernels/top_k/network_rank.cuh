@@ -12,7 +12,7 @@
 #include "common/ordering_key.cuh"
 #include "common/types.cuh"
 #include "top_k/key_network.cuh"
-#include "top_k/list.cuh"
+#include "top_k/ranked.cuh"
 #include "top_k/threshold.cuh"
 
 // Numbers in shared storage. Neither neighbouring numbers nor every eighth are in one bank.

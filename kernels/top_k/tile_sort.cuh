@@ -9,7 +9,7 @@
 #include "common/intrinsics.cuh"
 #include "common/ordering_key.cuh"
 #include "common/types.cuh"
-#include "top_k/list.cuh"
+#include "top_k/ranked.cuh"
 
 template <class Word, int kThreads>
 struct TileSort {

@@ -119,7 +119,7 @@ _CASES = {
         "rows by clusters, many results",
         "rows by clusters, every element a result",
     ),
-    "top_k/few_results.cuh": ("rows by clusters, few results", "rows by clusters, few results, ascending"),
+    "top_k/cluster_share.cuh": ("rows by clusters, few results", "rows by clusters, few results, ascending"),
     "top_k/columns.cu": (
         "columns by a block",
         "columns in ascending order",
@@ -133,7 +133,7 @@ _CASES = {
         "filtered rows",
         "different values filtered by several blocks",
     ),
-    "top_k/bucket_rank.cuh": (
+    "top_k/list_rank.cuh": (
         "grid radix, an exchange of few",
         "groups, ascending",
         "groups, many results that tie",
@@ -181,14 +181,15 @@ _CASES = {
         "rows filtered by several blocks",
     ),
     "top_k/load_rows.cuh": (
+        "ragged rows, sorted in parts",
+        "chosen elements of ragged rows",
         "short rows by columns",
         "short rows by warps",
         "sorted short rows",
         "ragged short rows by columns",
     ),
-    "top_k/network_sort.cuh": ("block radix", "block radix of bytes"),
     "top_k/network_rank.cuh": ("filtered rows, many results", "filtered rows of some ties"),
-    "top_k/radix_sort.cuh": ("block radix, many results",),
+    "top_k/list_sort.cuh": ("block radix", "block radix of bytes", "block radix, many results"),
     "top_k/tile_sort.cuh": ("grid radix, many results", "grid radix, lists of several tiles"),
     "top_k/warp_select.cu": (
         "short rows by warps",
@@ -196,7 +197,6 @@ _CASES = {
         "short rows of NaNs",
         "short rows by columns",
     ),
-    "top_k/row_parts.cuh": ("ragged rows, sorted in parts", "chosen elements of ragged rows"),
     "top_k/row_sort.cuh": (
         "chosen elements of short rows, sorted",
         "sorted short rows",

@@ -218,14 +218,14 @@ DEFECTS = {
         tests=("tests/operators/top_k/test_radix.py::test_keys_that_differ_in_few_bits",),
     ),
     "a mask without half of the lanes": Defect(
-        "kernels/top_k/radix_sort.cuh",
+        "kernels/top_k/list_sort.cuh",
         "__match_any_sync(kFullMask, bin)",
         "__match_any_sync(0xffff, bin)",
         ("block radix, many results",),
         MASK,
     ),
     "the highest lane moves a bin on": Defect(
-        "kernels/top_k/radix_sort.cuh",
+        "kernels/top_k/list_sort.cuh",
         "if (is_element && (peers & lanes_below) == 0) shared",
         "if (is_element) shared",
         ("block radix, many results",),
@@ -253,7 +253,7 @@ DEFECTS = {
         "sizeof",
     ),
     "ties of the network by the higher index": Defect(
-        "kernels/top_k/network_sort.cuh",
+        "kernels/top_k/list_sort.cuh",
         "upper_index < lower_index",
         "upper_index > lower_index",
         ("block radix",),
@@ -358,7 +358,7 @@ DEFECTS = {
         f"{RACE}|{UNWRITTEN}",
     ),
     "padding of a sorted list is not written": Defect(
-        "kernels/top_k/network_sort.cuh",
+        "kernels/top_k/list_sort.cuh",
         "for (UInt32 i = count + threadIdx.x; i < size;",
         "for (UInt32 i = count + 1 + threadIdx.x; i < size;",
         ("block radix",),
@@ -492,7 +492,7 @@ DEFECTS = {
         f"{BOUNDS}|{WRONG}",
     ),
     "indices where 4-byte keys would end": Defect(
-        "kernels/top_k/list.cuh",
+        "kernels/top_k/ranked.cuh",
         "begin + capacity * static_cast<Int64>(sizeof(Word)))",
         "begin + capacity * static_cast<Int64>(sizeof(UInt32)))",
         ("block radix, many results",),
@@ -583,14 +583,14 @@ DEFECTS = {
         f"{BOUNDS}|{WRONG}",
     ),
     "ties of counted ranks by the higher index": Defect(
-        "kernels/top_k/counted_rank.cuh",
+        "kernels/top_k/list_rank.cuh",
         "(other_index < index)",
         "(other_index > index)",
         ("filtered rows",),
         WRONG,
     ),
     "a sieve that looks at the first load only": Defect(
-        "kernels/top_k/sieve.cuh",
+        "kernels/top_k/filter.cuh",
         "word_of<Word>(loads[w / kNumWords]",
         "word_of<Word>(loads[0]",
         ("filtered rows", "different values filtered by several blocks"),
@@ -714,7 +714,7 @@ DEFECTS = {
         f"{UNWRITTEN}|{WRONG}|{RACE}",
     ),
     "elements behind a list are compared": Defect(
-        "kernels/top_k/bucket_rank.cuh",
+        "kernels/top_k/list_rank.cuh",
         "if (threadIdx.x < kSpareRoom) by_bucket.put(count + threadIdx.x, LongRanked<Word>::none());",
         "",
         ("grid radix, an exchange of few", "grid radix, an exchange of many"),
@@ -743,7 +743,7 @@ DEFECTS = {
         f"{UNWRITTEN}|{BOUNDS}|{WRONG}",
     ),
     "NaNs that rank first are not listed": Defect(
-        "kernels/top_k/sieve.cuh",
+        "kernels/top_k/filter.cuh",
         "const bool nan_passes = static_cast<Word>(order.nan_key) >= key;",
         "const bool nan_passes = false;",
         (),
@@ -758,14 +758,14 @@ DEFECTS = {
         f"{UNWRITTEN}|{BOUNDS}|{WRONG}|{HANGS}",
     ),
     "keys above the sampled ones are in the last bucket": Defect(
-        "kernels/top_k/bucket_rank.cuh",
+        "kernels/top_k/list_rank.cuh",
         "const Key distance = key < top ? top - key : 0;",
         "const Key distance = top - key;",
         ("grid radix, an exchange of many", "grid radix, an exchange of wide keys"),
         WRONG,
     ),
     "numbers of the other sign are not listed": Defect(
-        "kernels/top_k/bucket_rank.cuh",
+        "kernels/top_k/list_rank.cuh",
         "return distance < end ? distance : distance + middle;",
         "return distance;",
         (),
@@ -788,14 +788,14 @@ DEFECTS = {
         tests=("tests/operators/top_k/test_ragged.py::test_missing_elements_are_not_ranked",),
     ),
     "a warp counts elements that come after its own": Defect(
-        "kernels/top_k/counted_rank.cuh",
+        "kernels/top_k/list_rank.cuh",
         "one_if_before(pairs[j], pair)",
         "one_if_before(pair, pairs[j])",
         ("rows by a block each, few results",),
         f"{UNWRITTEN}|{WRONG}",
     ),
     "a block does not tell that it lacks places for elements": Defect(
-        "kernels/top_k/few_results.cuh",
+        "kernels/top_k/cluster_share.cuh",
         "if (place <= kPlaces && place + count > kPlaces) tell_lack();",
         "",
         (),
@@ -803,7 +803,7 @@ DEFECTS = {
         tests=("tests/operators/top_k/test_paths.py::test_few_results_of_clusters",),
     ),
     "a block does not tell that it lacks places for loads": Defect(
-        "kernels/top_k/few_results.cuh",
+        "kernels/top_k/cluster_share.cuh",
         "if (threadIdx.x == 0) tell_lack();",
         "",
         (),
@@ -811,14 +811,14 @@ DEFECTS = {
         tests=("tests/operators/top_k/test_paths.py::test_clusters_of_each_size",),
     ),
     "an element gets the rank of another one of its warp": Defect(
-        "kernels/top_k/counted_rank.cuh",
+        "kernels/top_k/list_rank.cuh",
         "ranks >> (8 * (lane - first)) & 0xff",
         "ranks & 0xff",
         ("rows by clusters, few results",),
         f"{UNWRITTEN}|{WRONG}",
     ),
     "few results that ragged rows lack are not written": Defect(
-        "kernels/top_k/few_results.cuh",
+        "kernels/top_k/cluster_share.cuh",
         "for (UInt32 i = warp_sum(num_here) + lane; i < k; i += kWarpSize) write(i, 0, kFullMask);",
         "",
         ("ragged rows by clusters, few results",),

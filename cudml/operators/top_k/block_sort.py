@@ -26,7 +26,7 @@ from cudml.operators.top_k.rows import (
 )
 from cudml.plans import WARP_LANES, KernelLaunch, Limits, ParamStruct, round_up
 
-#: `PartParams` of kernels/top_k/row_parts.cuh.
+#: `PartParams` of kernels/top_k/load_rows.cuh.
 _PARAMS = ParamStruct(*FINE_MEMBERS, "Int32 num_parts, part_length")
 
 # kernels/top_k/block_sort.cu

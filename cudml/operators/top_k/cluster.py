@@ -13,7 +13,7 @@ from cudml.operators.top_k.rows import (
 )
 from cudml.plans import WARP_LANES, KernelLaunch, Limits, ParamStruct, ceil_div, round_up
 
-# kernels/top_k/cluster.cu and bucket_rank.cuh
+# kernels/top_k/cluster.cu and list_rank.cuh
 _THREADS = 512
 #: Blocks of a cluster by instance; the first is the most that every device with clusters supports.
 _BLOCKS = (8, 4, 2, 1)
@@ -25,7 +25,7 @@ _MAX_LISTED = 8 * _THREADS
 _MAX_LOADS = 1 << 16
 _SPARE_ROOM = 8
 _MAX_TOPS = 4 * _THREADS // WARP_LANES
-#: `FewStorage` of kernels/top_k/few_results.cuh.
+#: `FewStorage` of kernels/top_k/cluster_share.cuh.
 _FEW_PLACES = 256
 _FEW_BYTES = 12 * _FEW_PLACES + 4 * _BLOCKS[0] + 8
 _STORAGE_BYTES = round_up(select_storage_bytes(_THREADS) + 16 + 8 * _MAX_TOPS + 24 + 32 + _FEW_BYTES, 16)

@@ -14,7 +14,7 @@ from cudml.operators.top_k.rows import (
 )
 from cudml.plans import WARP_LANES, KernelLaunch, Limits, ParamStruct, Workspace, ceil_div, round_up
 
-# kernels/top_k/groups.cu and bucket_rank.cuh
+# kernels/top_k/groups.cu and list_rank.cuh
 _THREADS = 512
 _WARPS = _THREADS // WARP_LANES
 _MAX_LISTED = 8 * _THREADS
