@@ -1,5 +1,5 @@
-// The elements of a row in registers that can be among its first k: those that reach a key which at least k
-// elements reach, and few more.
+// The choice of a row's candidates in registers. A cut of the row is a key that at least k of its elements
+// reach, and few more; the candidates are the elements that reach it.
 #pragma once
 
 #include "common/intrinsics.cuh"
